@@ -38,10 +38,10 @@ def block(number: int, *, model: str = "A") -> Devices:
     return devices((number + 1) * DEVICES_PER_SLICE, model=model)[number * DEVICES_PER_SLICE :]
 
 
-def counter_sets(count: int) -> tuple[CounterSet, ...]:
+def counter_sets(count: int, *, amount: str = "20") -> tuple[CounterSet, ...]:
     """Counter sets `s0`, `s1`..."""
     return tuple(
-        CounterSet(name=f"s{number}", counters={"ai-cores": Counter(value="20")})
+        CounterSet(name=f"s{number}", counters={"ai-cores": Counter(value=amount)})
         for number in range(count)
     )
 

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 
 import trio
 
@@ -41,6 +40,24 @@ class Subject:
         self.state = state
         self.events: list[PoolAccepted | SliceWritten] = []
 
+    async def run(
+        self,
+        client: KubeClient,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Publish."""
+        await publish(
+            client,
+            node_name=NODE,
+            driver_name=DRIVER,
+            pool=self.pool,
+            status=self.status,
+            node_uid=self.node_uid,
+            on_event=self.events.append,
+            task_status=task_status,
+        )
+
     def publish(self, devices: Devices, counters: tuple[CounterSet, ...] = ()) -> None:
         """Want another pool."""
         self.pool.set(PoolContent(devices=devices, shared_counters=counters))
@@ -63,10 +80,11 @@ class Subject:
                 await self.state._changed.wait()
 
     def edit(self, index: int = 0) -> None:
-        """Take the first device out of a slice, as someone with an editor would."""
+        """Take the first device out of a slice and label it, as someone with an editor would."""
         stored = self.slices[index]
         spec = stored.spec.model_copy(update={"devices": (stored.spec.devices or ())[1:]})
-        self.state.put(stored.model_copy(update={"spec": spec}))
+        metadata = stored.metadata.model_copy(update={"labels": {"a": "b"}})
+        self.state.put(stored.model_copy(update={"spec": spec, "metadata": metadata}))
 
     @property
     def slices(self) -> tuple[ResourceSlice, ...]:
@@ -92,17 +110,6 @@ async def publishing(
     subject = Subject(PoolContent(devices=pool, shared_counters=counters), state)
     async with trio.open_nursery() as nursery:
         with trio.fail_after(HANG_SECONDS):
-            await nursery.start(
-                partial(
-                    publish,
-                    client,
-                    node_name=NODE,
-                    driver_name=DRIVER,
-                    pool=subject.pool,
-                    status=subject.status,
-                    node_uid=subject.node_uid,
-                    on_event=subject.events.append,
-                )
-            )
+            await nursery.start(subject.run, client)
         yield subject
         nursery.cancel_scope.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -51,7 +51,6 @@ from trio_npu_dra.kit.pool.pool import check, specs
 from trio_npu_dra.lab.standins.api_rules import Kubernetes, admit_slice
 
 SETS = counter_sets(2)
-BOTH_DROPPED = frozenset({"sharedCounters", "consumesCounters"})
 TAINTS_ONLY = ServerFeatures(counters=False)
 
 
@@ -72,17 +71,6 @@ def laid_out(subject: Subject) -> list[tuple[tuple[CounterSet, ...], Devices]]:
     return [(spec.shared_counters or (), spec.devices or ()) for spec in specs]
 
 
-def generations(subject: Subject) -> set[int]:
-    """Of all slices."""
-    return {item.spec.pool.generation for item in subject.slices}
-
-
-def smaller(sets: tuple[CounterSet, ...]) -> tuple[CounterSet, ...]:
-    """The same sets, each with less."""
-    less = {"ai-cores": Counter(value="16")}
-    return tuple(item.model_copy(update={"counters": less}) for item in sets)
-
-
 async def test_counter_sets_are_published_before_the_devices_that_consume_from_them(
     reach: Reach, autojump_clock: MockClock
 ) -> None:
@@ -96,94 +84,6 @@ async def test_counter_sets_are_published_before_the_devices_that_consume_from_t
             await trio.sleep(600)
     assert reach.asked["create"] == 2
     assert (reach.asked["update"], reach.asked["delete"]) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "sets", "updates"),
-    [
-        pytest.param(PARTITIONS, smaller(SETS), 1, id="sets"),
-        pytest.param((*PARTITIONS[:2], partition("npu-1-a", "s1", "5")), SETS, 1, id="devices"),
-        pytest.param(PARTITIONS[:2], SETS[:1], 2, id="both"),
-    ],
-)
-async def test_one_changed_slice_is_updated_in_place(
-    wanted: Devices,
-    sets: tuple[CounterSet, ...],
-    updates: int,
-    reach: Reach,
-    autojump_clock: MockClock,
-) -> None:
-    """Of either kind; two that change get a new generation, so that nobody sees one alone."""
-    del autojump_clock
-    async with publishing(KubeClient(reach), reach.state, PARTITIONS, SETS) as subject:
-        await subject.until_settled()
-        subject.publish(wanted, sets)
-        await trio.sleep(1)
-        assert subject.status.value.current
-        assert laid_out(subject) == [(sets, ()), ((), wanted)]
-        assert generations(subject) == {updates}
-    assert (reach.asked["create"], reach.asked["update"]) == (2, updates)
-
-
-async def test_counters_come_and_go(reach: Reach, autojump_clock: MockClock) -> None:
-    """The slices change places in one generation: devices move up when the first set comes."""
-    del autojump_clock
-    whole = devices(2)
-    async with publishing(KubeClient(reach), reach.state, whole) as subject:
-        await subject.until_settled()
-        for number, (wanted, sets, layout) in enumerate(
-            (
-                (PARTITIONS, SETS, [(SETS, ()), ((), PARTITIONS)]),
-                (whole, (), [((), whole)]),
-                (PARTITIONS, SETS, [(SETS, ()), ((), PARTITIONS)]),
-            )
-        ):
-            subject.publish(wanted, sets)
-            await trio.sleep(1)
-            assert subject.status.value.current, number
-            assert laid_out(subject) == layout
-            assert len(generations(subject)) == 1
-
-
-def edit_set(item: ResourceSlice) -> ResourceSlice:
-    """Another amount."""
-    spec = item.spec.model_copy(update={"shared_counters": smaller(SETS)})
-    return item.model_copy(update={"spec": spec})
-
-
-def edit_device(item: ResourceSlice) -> ResourceSlice:
-    """A device consumes less."""
-    edited = (partition("npu-0-a", cores="1"), *PARTITIONS[1:])
-    return item.model_copy(update={"spec": item.spec.model_copy(update={"devices": edited})})
-
-
-@pytest.mark.parametrize(
-    ("index", "edit"),
-    [
-        pytest.param(0, edit_set, id="set"),
-        pytest.param(1, edit_device, id="device"),
-        pytest.param(0, None, id="sets deleted"),
-        pytest.param(1, None, id="devices deleted"),
-    ],
-)
-async def test_what_people_do_to_counters_is_undone(
-    index: int,
-    edit: Callable[[ResourceSlice], ResourceSlice] | None,
-    reach: Reach,
-    autojump_clock: MockClock,
-) -> None:
-    """An edit, and a slice that is deleted."""
-    del autojump_clock
-    async with publishing(KubeClient(reach), reach.state, PARTITIONS, SETS) as subject:
-        await subject.until_settled()
-        stored = subject.slices[index]
-        if edit:
-            reach.state.put(edit(stored))
-        else:
-            reach.state.remove(ResourceSlice, stored.metadata.name)
-        await trio.sleep(2)
-        assert laid_out(subject) == [(SETS, ()), ((), PARTITIONS)]
-        assert len(generations(subject)) == 1
 
 
 async def test_amounts_in_other_words_are_not_written_again(
@@ -208,42 +108,6 @@ async def test_amounts_in_other_words_are_not_written_again(
         ["sharedCounters"],
         ["consumesCounters"],
     ]
-
-
-async def test_counters_that_are_dropped_are_tried_again_after_an_outage(
-    reach: Reach, autojump_clock: MockClock
-) -> None:
-    """Until then nothing is written again; the status says what is missing."""
-    del autojump_clock
-    reach.state.kubernetes = WITHOUT_FEATURES
-    async with publishing(KubeClient(reach), reach.state, PARTITIONS, SETS) as subject:
-        status = await subject.until_settled()
-        assert status.dropped == BOTH_DROPPED
-        await trio.sleep(3600)
-        assert reach.asked["update"] == 0
-        reach.leave()
-        await trio.sleep(1)
-        reach.state.kubernetes = Kubernetes()
-        reach.come_back()
-        await trio.sleep(5)
-        assert subject.status.value.dropped == frozenset()
-        assert laid_out(subject) == [(SETS, ()), ((), PARTITIONS)]
-
-
-async def test_a_feature_that_is_switched_off_takes_nothing_from_slices_that_use_it(
-    reach: Reach, autojump_clock: MockClock
-) -> None:
-    """The API server keeps what is stored: there is nothing to write, and a change is kept too."""
-    del autojump_clock
-    async with publishing(KubeClient(reach), reach.state, PARTITIONS, SETS) as subject:
-        await subject.until_settled()
-        reach.state.kubernetes = WITHOUT_FEATURES
-        await trio.sleep(600)
-        assert reach.asked["update"] == 0
-        subject.publish(PARTITIONS, smaller(SETS))
-        await trio.sleep(1)
-        assert laid_out(subject) == [(smaller(SETS), ()), ((), PARTITIONS)]
-        assert subject.status.value.dropped == frozenset()
 
 
 # --- where counters are not kept -----------------------------------------------------------------

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pool.pools import (
-    EARLIER,
     OWNER,
     Devices,
     apply,
@@ -19,69 +18,16 @@ from tests.pool.pools import (
     numbered,
     pool,
     published,
-    spec,
     stored,
     taint,
     tainted,
 )
-from trio_npu_dra.kit.api.objects import Device, ObjectMeta
+from trio_npu_dra.kit.api.objects import Device
 from trio_npu_dra.kit.pool import plan
 from trio_npu_dra.kit.pool.diff import Write
 from trio_npu_dra.kit.pool.pool import DEVICES_PER_SLICE
 from trio_npu_dra.kit.pool.stored_forms import StoredForms
 from trio_npu_dra.kit.pool.taint_times import untimed
-
-
-def test_a_slice_is_created() -> None:
-    """Nothing exists: one create, first generation, named by its index."""
-    (write,) = plan((), pool(*devices(2)))
-    assert write.verb == "create"
-    assert write.slice.metadata == ObjectMeta(
-        generate_name="n-d.io-00000-", owner_references=(OWNER,)
-    )
-    assert write.slice.spec == spec(*devices(2))
-
-
-def test_an_unchanged_empty_pool_is_kept() -> None:
-    """One slice without devices is the empty pool."""
-    assert plan([numbered(0)], pool()) == ()
-
-
-def test_a_changed_taint_gets_a_new_time() -> None:
-    """Another value is another taint."""
-    (device,) = devices(1)
-    existing = [numbered(0, tainted(device, taint("minor", time=EARLIER)))]
-    (write,) = plan(existing, pool(tainted(device, taint("major"))))
-    assert write.slice.spec.devices is not None
-    assert write.slice.spec.devices[0].taints == (taint("major"),)
-
-
-def test_a_dropped_taint_is_written_away() -> None:
-    """A device that is well again loses its taint."""
-    (device,) = devices(1)
-    existing = [numbered(0, tainted(device, taint(time=EARLIER)))]
-    (write,) = plan(existing, pool(device))
-    assert write.slice.spec.devices == (device,)
-
-
-def test_a_taint_keeps_its_time_when_its_device_moves() -> None:
-    """Also when the device comes into another slice."""
-    many = devices(DEVICES_PER_SLICE + 1)
-    marked = tainted(many[-1], taint(time=EARLIER))
-    existing = published(pool(*many[:-1], marked))
-    writes = plan(existing, pool(tainted(many[-1], taint())))
-    (after,) = apply(existing, writes)
-    assert after.spec.devices == (marked,)
-
-
-def test_one_changed_slice_is_updated_in_place() -> None:
-    """Its generation, name and version stay."""
-    existing = numbered(0, *devices(2), generation=4)
-    (write,) = plan([existing], pool(*devices(3)))
-    assert write.verb == "update"
-    assert write.slice.metadata == existing.metadata
-    assert write.slice.spec.pool == existing.spec.pool
-    assert write.slice.spec.devices == devices(3)
 
 
 def test_deletes_and_updates_say_what_they_expect() -> None:
@@ -126,6 +72,18 @@ def test_an_edit_of_an_unknown_field_is_a_difference(edit: dict[str, object]) ->
     assert write.slice.spec.devices == (device,)
 
 
+def test_an_edit_of_counters_is_a_difference() -> None:
+    """The slice of counter sets is put right in place."""
+    wanted = pool(*devices(1), counters=counter_sets(1))
+    sets, content = published(wanted)
+    edited = counter_sets(1, amount="16")
+    spoilt = sets.model_copy(
+        update={"spec": sets.spec.model_copy(update={"shared_counters": edited})}
+    )
+    (write,) = plan([spoilt, content], wanted)
+    assert (write.verb, write.slice) == ("update", sets)
+
+
 def test_an_owner_of_a_former_node_is_replaced() -> None:
     """A slice owned by a Node that was made anew is handed over before it is collected."""
     existing = numbered(0, *devices(1))
@@ -149,17 +107,6 @@ def test_a_redundant_slice_is_deleted() -> None:
     first = numbered(0, *devices(1))
     second = stored("n-d.io-00000-b", *devices(1))
     assert plan([second, first], pool(*devices(1))) == (Write("delete", second),)
-
-
-def test_slices_of_an_older_generation_are_deleted() -> None:
-    """What a writer that died in the middle left behind is replaced."""
-    many = pool(*devices(DEVICES_PER_SLICE + 1))
-    first, second = published(many)
-    ahead = first.spec.pool.model_copy(update={"generation": 2})
-    first = first.model_copy(update={"spec": first.spec.model_copy(update={"pool": ahead})})
-    writes = plan([first, second], many)
-    assert kinds(writes) == ["delete", "update", "create"]
-    assert generations(apply((first, second), writes)) == {3}
 
 
 def test_a_generation_that_has_no_next_one_is_replaced() -> None:
@@ -191,17 +138,6 @@ def test_slices_under_other_names_are_migrated(name: str) -> None:
     assert removed == Write("delete", existing)
     assert made.verb == "create"
     assert made.slice.spec.pool.generation == 4
-
-
-def test_mixed_names_are_migrated() -> None:
-    """A slice of ours beside one with a random name stays, in a new generation if need be."""
-    many = pool(*devices(DEVICES_PER_SLICE + 1))
-    first, second = published(many)
-    foreign = stored("n-d.io-abcde", generation=1, count=2)
-    assert kinds(plan([first, second, foreign], many)) == ["delete"]
-    writes = plan([first, foreign], many)
-    assert kinds(writes) == ["delete", "update", "create"]
-    assert generations(apply((first, foreign), writes)) == {2}
 
 
 contents = st.lists(

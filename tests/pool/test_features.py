@@ -14,14 +14,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from dev.rig.waiting import HANG_SECONDS
-from tests.claims.node import npu
-from tests.pool.publishing import DRIVER, NODE, WITHOUT_FEATURES, publishing
+from tests.pool.publishing import DRIVER, NODE, WITHOUT_FEATURES
 from tests.pool.reach import Reach
-from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
-from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
-from trio_npu_dra.ascend.model import Board, ChipHealth, Fault, FaultLevel
-from trio_npu_dra.ascend.offers import offers
+from trio_npu_dra.agent.devices.taints import TaintEffect
+from trio_npu_dra.ascend.model import FaultLevel
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.kit.base.observable import Observable
@@ -29,7 +26,6 @@ from trio_npu_dra.kit.pool import PublisherStatus, publisher_lock
 from trio_npu_dra.lab.standins.api_rules import Kubernetes
 from trio_npu_dra.lab.standins.api_state import ApiState
 
-Status = Observable[PublisherStatus]
 NONE_KEPT = ServerFeatures(taint_effects=frozenset(), counters=False, shares=False)
 OF_34 = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 MILD, SEVERE = FaultLevel.SUB_HEALTH, FaultLevel.SEPARATE_NPU
@@ -107,24 +103,6 @@ async def test_each_feature_is_known_by_itself(
         assert subject.asked == asked
 
 
-async def test_a_mild_fault_costs_no_other_taint(reach: Reach) -> None:
-    """On a server that refuses the effect of the mild one, as 1.34 does."""
-    reach.state.kubernetes = Kubernetes(minor=34)
-    async with following(reach) as subject:
-        with trio.fail_after(HANG_SECONDS):
-            features = await subject.features.wait_until(lambda found: found is not None)
-    assert features is not None
-    faults = (Fault(code=1, level=level, rule="", since=1.0) for level in (MILD, SEVERE))
-    chips = [replace(npu(i), health=ChipHealth(faults=(each,))) for i, each in enumerate(faults)]
-    board = Board(chips=tuple(chips))
-    pool = build_devices(offers(board), board, TaintPolicy(domain=DRIVER), features)
-    async with publishing(KubeClient(reach), reach.state, pool) as published:
-        await published.until_settled()
-        mild, severe = published.devices
-    assert mild.taints is None
-    assert [taint.effect for taint in severe.taints or ()] == ["NoExecute"]
-
-
 async def test_the_question_stores_nothing(
     client: KubeClient, state: ApiState, nursery: trio.Nursery
 ) -> None:
@@ -139,17 +117,9 @@ async def test_the_question_stores_nothing(
     assert (request.verb, request.query) == ("create", {"dryRun": "All"})
 
 
-@pytest.mark.parametrize(
-    ("kubernetes", "words"),
-    [
-        (Kubernetes(), "unhealthy NPUs are tainted"),
-        (Kubernetes(minor=34), "the API server refuses taints with some effects"),
-        (WITHOUT_FEATURES, "the API server drops taints of devices"),
-    ],
-)
+@pytest.mark.parametrize("kubernetes", [Kubernetes(), Kubernetes(minor=34), WITHOUT_FEATURES])
 async def test_what_becomes_of_unhealthy_npus_is_said_once(
     kubernetes: Kubernetes,
-    words: str,
     reach: Reach,
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
@@ -161,8 +131,7 @@ async def test_what_becomes_of_unhealthy_npus_is_said_once(
     async with following(reach) as subject:
         await trio.sleep(10 * HOUR)
         assert subject.asked > 1
-    (line,) = caplog.messages
-    assert line.startswith(words)
+    assert len(caplog.messages) == 1
 
 
 async def test_a_server_that_refuses_every_slice_is_asked_until_it_does_not(reach: Reach) -> None:
@@ -204,22 +173,13 @@ async def test_a_first_contact_that_came_late_is_asked_again(reach: Reach) -> No
         assert subject.features.value == NONE_KEPT
 
 
-async def test_a_start_without_trouble_is_one_question(reach: Reach) -> None:
-    """The publisher that comes to watch and to publish is no reason for another."""
-    async with following(reach) as subject:
-        await subject.until(ServerFeatures())
-        await subject.note(waiting=False)
-        await subject.note(watching=True)
-        await subject.note(published=True, current=True)
-        assert subject.asked == 1
-
-
-async def test_a_lock_that_is_free_is_no_reason_to_ask(reach: Reach, tmp_path: Path) -> None:
-    """As at each start without an older instance."""
+async def test_a_start_without_trouble_is_one_question(reach: Reach, tmp_path: Path) -> None:
+    """A free lock, and a publisher that then watches and publishes, are no reason for another."""
     async with following(reach) as subject:
         await subject.until(ServerFeatures())
         async with publisher_lock(tmp_path, subject.status):
             await subject.note(watching=True)
+            await subject.note(published=True, current=True)
         assert subject.asked == 1
 
 

@@ -6,18 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.pool.pools import block, counter_sets, devices, pool
+from tests.pool.pools import counter_sets, devices, pool
 from trio_npu_dra.kit.api.objects import Counter, Device, DeviceCounterConsumption
 from trio_npu_dra.kit.base.errors import InvalidPool
 from trio_npu_dra.kit.pool.pool import check, generate_name, index_in, specs
-
-
-def test_devices_are_split_at_the_limit() -> None:
-    """64 a slice, in their order; each slice says how many there are."""
-    laid_out = specs(pool(*block(0), *block(1), *devices(1)), 3)
-    assert [spec.devices for spec in laid_out] == [block(0), block(1), devices(1)]
-    assert {spec.pool.resource_slice_count for spec in laid_out} == {3}
-    assert {spec.pool.generation for spec in laid_out} == {3}
 
 
 @pytest.mark.parametrize("content", [(), devices(1)])
@@ -51,15 +43,6 @@ def test_one_error_names_everything_that_is_wrong() -> None:
         "device d1 consumes from an unknown counter set s9; "
         "device d1 consumes an unknown counter hbm of s0"
     )
-
-
-def test_a_sound_pool_passes() -> None:
-    """Devices may share a counter set, and one may take all of it."""
-    taken = DeviceCounterConsumption(counter_set="s0", counters={"ai-cores": Counter(value="20")})
-    sharing = tuple(
-        device.model_copy(update={"consumes_counters": (taken,)}) for device in devices(2)
-    )
-    check(pool(*sharing, counters=counter_sets(1)))
 
 
 @given(

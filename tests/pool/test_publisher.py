@@ -1,21 +1,20 @@
 """Promises of the publisher, against the stand-in API server over a real socket."""
 
-import logging
+from functools import partial
+from typing import cast
 
 import pytest
 import trio
+from trio.testing import MockClock
 
-from tests.pool.publishing import DRIVER, WITHOUT_FEATURES, devices, publishing
+from tests.pool.publishing import DRIVER, NODE, WITHOUT_FEATURES, Subject, devices, publishing
+from tests.pool.reach import Reach
+from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
 from trio_npu_dra.kit.api.client import KubeClient
-from trio_npu_dra.kit.api.objects import (
-    Device,
-    DeviceCapacity,
-    Node,
-    ObjectMeta,
-    OwnerReference,
-    ResourceSlice,
-)
-from trio_npu_dra.lab.standins.api_rules import Kubernetes
+from trio_npu_dra.kit.api.objects import Node, ObjectMeta, OwnerReference, ResourceSlice
+from trio_npu_dra.kit.base import watchdog
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.pool import PoolAccepted, PoolContent, SliceWritten
 from trio_npu_dra.lab.standins.api_state import ApiState
 
 
@@ -57,104 +56,17 @@ async def test_the_pool_is_published_for_the_node(client: KubeClient, state: Api
     assert subject.writes == 1
 
 
-async def test_an_empty_pool_is_published_too(client: KubeClient, state: ApiState) -> None:
-    """No devices are one slice without devices."""
-    async with publishing(client, state, ()) as subject:
-        await subject.until_settled()
-    assert [stored.spec.devices for stored in subject.slices] == [None]
-
-
-async def test_a_restart_with_equal_facts_writes_nothing(
-    client: KubeClient, state: ApiState
-) -> None:
-    """The slices of the run before are adopted as they are, and stay when the run ends."""
-    pool = devices(70, taint="minor")
-    async with publishing(client, state, pool) as before:
-        await before.until_settled()
-    stored = before.slices
-    written = before.writes
-    async with publishing(client, state, pool) as after:
-        await after.until_settled()
-    assert (after.writes, after.slices) == (written, stored)
-
-
-async def test_a_change_is_written_in_place(client: KubeClient, state: ApiState) -> None:
-    """A new fact about one device updates its slice and keeps the generation."""
-    async with publishing(client, state, devices(2)) as subject:
-        await subject.until_settled()
-        (before,) = subject.slices
-        subject.publish(devices(2, taint="major"))
-        await subject.until_stored(lambda slices: slices != (before,))
-        status = await subject.until_settled()
-    (after,) = subject.slices
-    assert after.metadata.name == before.metadata.name
-    assert status.generation == 1
-    assert subject.writes == 2
-
-
-async def test_a_burst_ends_with_the_newest_pool(client: KubeClient, state: ApiState) -> None:
-    """Pools that were replaced before they could be written are left out."""
-    async with publishing(client, state, devices(1)) as subject:
-        await subject.until_settled()
-        for count in range(2, 12):
-            subject.publish(devices(count))
-        await subject.until(lambda status: status.devices == 11)
-    assert subject.slices[0].spec.devices == devices(11)
-    assert subject.writes == 2
-
-
-@pytest.mark.parametrize("count", [1, 70])
-async def test_a_deleted_slice_comes_back(count: int, client: KubeClient, state: ApiState) -> None:
-    """What someone deletes is there again, complete, in one generation."""
-    async with publishing(client, state, devices(count)) as subject:
-        await subject.until_settled()
-        before = subject.slices
-        state.remove(ResourceSlice, before[0].metadata.name)
-        await subject.until_stored(lambda slices: len(slices) == len(before))
-        await subject.until_settled()
-        generations = {stored.spec.pool.generation for stored in subject.slices}
-    assert len(generations) == 1
-    assert sum(len(stored.spec.devices or ()) for stored in subject.slices) == count
-
-
-async def test_all_slices_of_the_node_deleted_come_back(
-    client: KubeClient, state: ApiState
-) -> None:
-    """The kubelet deletes all slices of its node when it starts; they are published anew."""
-    async with publishing(client, state, devices(70)) as subject:
-        await subject.until_settled()
-        for stored in subject.slices:
-            state.remove(ResourceSlice, stored.metadata.name)
-        await subject.until_stored(lambda slices: len(slices) == 2)
-
-
-async def test_an_edited_slice_is_repaired(client: KubeClient, state: ApiState) -> None:
-    """What someone edits is put right; labels that are not ours stay."""
-    async with publishing(client, state, devices(2)) as subject:
-        await subject.until_settled()
-        (stored,) = subject.slices
-        spec = stored.spec.model_copy(update={"devices": devices(1)})
-        metadata = stored.metadata.model_copy(update={"labels": {"a": "b"}})
-        state.put(stored.model_copy(update={"spec": spec, "metadata": metadata}))
-        await subject.until_stored(lambda slices: slices[0].spec.devices == devices(2))
-    assert subject.slices[0].metadata.labels == {"a": "b"}
-
-
 async def test_a_fight_does_not_hold_up_facts(client: KubeClient, state: ApiState) -> None:
-    """Against someone who edits again and again repairs slow down, a new pool is written at once.
+    """Repairs slow down against somebody who keeps editing; a new pool is written without delay.
 
     The third repair would wait a second, the fourth two.
     """
     async with publishing(client, state, devices(2)) as subject:
         await subject.until_settled()
         for _ in range(3):
-            (stored,) = subject.slices
-            spec = stored.spec.model_copy(update={"devices": devices(1)})
-            state.put(stored.model_copy(update={"spec": spec}))
+            subject.edit()
             await subject.until_stored(lambda slices: slices[0].spec.devices == devices(2))
-        (stored,) = subject.slices
-        spec = stored.spec.model_copy(update={"devices": devices(1)})
-        state.put(stored.model_copy(update={"spec": spec}))
+        subject.edit()
         subject.publish(devices(3))
         await subject.until_stored(lambda slices: slices[0].spec.devices == devices(3))
 
@@ -187,15 +99,6 @@ async def test_an_outage_is_waited_out(client: KubeClient, state: ApiState) -> N
     assert len(subject.slices) == 1
 
 
-async def test_a_conflict_is_planned_anew(client: KubeClient, state: ApiState) -> None:
-    """A write refused because the slice changed meanwhile is planned on the newest slice."""
-    async with publishing(client, state, devices(2)) as subject:
-        await subject.until_settled()
-        state.fail_next(status=409, verb="update")
-        subject.publish(devices(3))
-        await subject.until_stored(lambda slices: slices[0].spec.devices == devices(3))
-
-
 async def test_a_missing_node_is_waited_for(client: KubeClient, state: ApiState) -> None:
     """Before the node is registered nothing is published, and the status names it."""
     state.remove(Node, "node-1")
@@ -209,9 +112,9 @@ async def test_a_missing_node_is_waited_for(client: KubeClient, state: ApiState)
 
 
 async def test_a_node_made_anew_owns_the_slices(client: KubeClient, state: ApiState) -> None:
-    """The garbage collector takes slices of the Node that is gone; the others are handed over.
+    """The garbage collector deletes slices of the Node that is gone, one after the other.
 
-    What it has not come to yet is updated with the new Node's uid, the rest created with it.
+    The publisher gives those that are left to the new Node, and creates the others for it.
     """
     async with publishing(client, state, devices(200)) as subject, trio.open_nursery() as nursery:
         await subject.until_settled()
@@ -261,23 +164,6 @@ async def test_slices_of_others_are_neither_touched_nor_followed(
     assert {request.query["fieldSelector"] for request in (*watches, *lists)} == {selector}
 
 
-async def test_foreign_slices_of_the_driver_are_replaced(
-    client: KubeClient, state: ApiState
-) -> None:
-    """Slices that another driver of our name left under random names go, ours come."""
-    async with publishing(client, state, devices(2)) as subject:
-        await subject.until_settled()
-    (ours,) = subject.slices
-    state.remove(ResourceSlice, ours.metadata.name)
-    foreign = ObjectMeta(generate_name=f"node-1-{DRIVER}-")
-    state.add(ours.with_metadata(foreign))
-    async with publishing(client, state, devices(2)) as subject:
-        status = await subject.until_settled()
-    (stored,) = subject.slices
-    assert stored.metadata.name.startswith(f"node-1-{DRIVER}-00000-")
-    assert status.generation == 2
-
-
 async def test_a_slice_of_another_pool_says_nothing_of_ours(
     client: KubeClient, state: ApiState
 ) -> None:
@@ -294,39 +180,113 @@ async def test_a_slice_of_another_pool_says_nothing_of_ours(
     assert status.generation == 1
 
 
-@pytest.mark.parametrize("dropped", ["taints", "form"])
-async def test_what_the_server_changes_is_not_written_again(
-    dropped: str, client: KubeClient, state: ApiState, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A server without taints, or one that writes quantities otherwise, is no endless difference.
-
-    The difference is said once.
-    """
-    caplog.set_level(logging.WARNING)
-    state.kubernetes = WITHOUT_FEATURES if dropped == "taints" else Kubernetes()
-    pool = devices(1, taint="major")
-    if dropped == "form":
-        pool = (Device(name="npu-0", capacity={"memCapacity": DeviceCapacity(value="1024Mi")}),)
-    async with publishing(client, state, pool) as subject:
-        await subject.until_settled()
-        subject.publish((*pool, Device(name="npu-1")))
-        await subject.until(lambda status: status.devices == 2)
-        subject.publish(pool)
-        await subject.until(lambda status: status.devices == 1)
-    assert subject.writes == 3
-    assert len(caplog.records) == 1
-
-
-async def test_edits_during_an_outage_are_repaired_after_it(
+async def test_facts_that_are_taken_back_after_a_lost_answer_are_published(
     client: KubeClient, state: ApiState
 ) -> None:
-    """While the watch is broken the status says so; what happened meanwhile is put right."""
-    async with publishing(client, state, devices(1)) as subject:
+    """A write that failed may have happened: until it is known, no older pool counts as stored.
+
+    Nor does it while the watch is broken, which would show it.
+    """
+    async with publishing(client, state, devices(2)) as subject:
         await subject.until_settled()
-        state.fail_next(status=503, verb="watch")
+        state.fail_next(1000, status=503, verb="watch")
         state.end_watches()
         await subject.until(lambda status: not status.watching)
-        state.remove(ResourceSlice, subject.slices[0].metadata.name)
-        state.compact()
-        await subject.until_stored(lambda slices: len(slices) == 1)
+        state.fail_next(drop="after", verb="update")
+        subject.publish(devices(2, taint="major"))
+        await subject.until(lambda status: bool(status.problem))
+        assert subject.devices != devices(2)
+        subject.publish(devices(2))
+        await subject.until_stored(lambda slices: slices[0].spec.devices == devices(2))
+        await subject.until(lambda status: status.current)
+
+
+async def test_a_slice_is_deleted_only_as_the_one_that_was_read(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """By its uid too: after a restore of etcd a resourceVersion can come a second time."""
+    del autojump_clock
+    async with publishing(KubeClient(reach), reach.state, devices(70)) as subject:
         await subject.until_settled()
+        second = subject.slices[1].metadata
+        subject.publish(devices(2))
+        await subject.until_stored(lambda slices: len(slices) == 1)
+    assert reach.deleted == [{"uid": second.uid, "resourceVersion": second.resource_version}]
+
+
+async def test_each_write_and_each_accepted_pool_is_told(
+    client: KubeClient, state: ApiState
+) -> None:
+    """In their order, refused ones with the reason: metrics are made of it."""
+    async with publishing(client, state, devices(70)) as subject:
+        await subject.until_settled()
+        state.fail_next(status=503, verb="update")
+        subject.publish(devices(2))
+        await subject.until(lambda status: status.current and status.devices == 2)
+    written = [news for news in subject.events if isinstance(news, SliceWritten)]
+    assert [(news.verb, news.error is None) for news in written] == [
+        ("create", True),
+        ("create", True),
+        ("delete", True),
+        ("update", False),
+        ("update", True),
+    ]
+    assert subject.events[2] == subject.events[-1] == PoolAccepted()
+
+
+async def test_a_repair_that_fails_leaves_the_pool_no_longer_accepted(
+    client: KubeClient, state: ApiState
+) -> None:
+    """Until it is made."""
+    async with publishing(client, state, devices(2)) as subject:
+        await subject.until_settled()
+        state.fail_next(status=503, verb="update")
+        subject.edit()
+        status = await subject.until(lambda status: bool(status.problem))
+        assert not status.current
+        await subject.until_settled()
+        assert subject.devices == devices(2)
+
+
+async def test_what_an_update_lost_is_not_written_again(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """A taint that comes later, on a server that has none: one write, and no repairs."""
+    del autojump_clock
+    reach.state.kubernetes = WITHOUT_FEATURES
+    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
+        await subject.until_settled()
+        subject.publish(devices(2, taint="major"))
+        await subject.until(lambda status: status.dropped == {"taints"})
+        await trio.sleep(600)
+    assert reach.asked["update"] == 1
+
+
+class Silent:
+    """An API server that takes requests, and a client that waits for ever."""
+
+    async def create(self, *_: object, **__: object) -> None:
+        """Never."""
+        await trio.sleep_forever()
+
+    get = list = create
+
+
+async def test_requests_without_end_are_named(
+    state: ApiState, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """A publisher, and a question for features, that wait for an answer; not a start that works."""
+    del autojump_clock
+    client = cast("KubeClient", Silent())
+    subject = Subject(PoolContent(devices=devices(1)), state)
+    features: Observable[ServerFeatures | None] = Observable(None)
+    ask = partial(follow_features, client, features=features, status=subject.status)
+    nursery.start_soon(partial(ask, node_name=NODE, driver_name=DRIVER))
+    await nursery.start(subject.run, client)
+    await trio.sleep(20)
+    assert watchdog.overdue() == ()
+    await trio.sleep(300)
+    assert {line.split(" has taken")[0] for line in watchdog.overdue()} == {
+        "asking what the API server keeps",
+        "publishing ResourceSlices",
+    }

@@ -42,11 +42,12 @@ async def asked(reach: Reach, *, seconds: float = 60) -> dict[str, int]:
 async def test_a_start_lists_the_slices_once(
     lag: float, reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """The watch begins with the list on which writes are planned."""
+    """The watch begins with the list on which writes are planned; a restart writes nothing."""
     reach.lag = lag
-    async with publishing(KubeClient(reach), reach.state, devices(70)):
+    pool = devices(70, taint="minor")
+    async with publishing(KubeClient(reach), reach.state, pool):
         assert await asked(reach) == {"get": 1, "list": 1, "watch": 1, "create": 2}
-    async with publishing(KubeClient(reach), reach.state, devices(70)):
+    async with publishing(KubeClient(reach), reach.state, pool):
         assert await asked(reach) == {"get": 1, "list": 1, "watch": 1}
 
 

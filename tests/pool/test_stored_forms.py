@@ -23,18 +23,12 @@ def test_what_is_stored_as_sent_is_no_news(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_only_what_was_sent_is_expected_in_another_form() -> None:
-    """Of another taint, and of another device, it is not known yet."""
+    """The memory says nothing of another taint or another device, and the newest answer counts."""
     forms = StoredForms()
     forms.learn(spec(BAD), spec(PLAIN))
     assert forms.as_stored(spec(BAD)) == spec(PLAIN)
     assert forms.as_stored(spec(tainted(PLAIN, taint("minor")))) != spec(PLAIN)
     assert forms.as_stored(spec(tainted(OTHER, taint()))) != spec(OTHER)
-
-
-def test_what_is_kept_after_all_is_learnt() -> None:
-    """The newest answer counts."""
-    forms = StoredForms()
-    forms.learn(spec(BAD), spec(PLAIN))
     forms.learn(spec(BAD), spec(BAD))
     assert forms.as_stored(spec(BAD)) == spec(BAD)
     assert forms.dropped == frozenset()
@@ -51,15 +45,19 @@ def test_a_rewritten_form_keeps_the_times_of_taints() -> None:
 
 
 def test_counter_sets_are_remembered_too() -> None:
-    """One that is dropped, and one that is rewritten."""
+    """A set that is dropped, one that is rewritten, and one that is kept after all."""
     other = SET.model_copy(update={"counters": {"memory": Counter(value="8192Mi")}})
     forms = StoredForms()
     forms.learn(spec(counters=(SET,)), spec())
     assert forms.as_stored(spec(counters=(SET,))) == spec()
+    assert forms.as_stored(spec(counters=(other,))) == spec(counters=(other,))
     assert forms.dropped == {"sharedCounters"}
     forms.learn(spec(counters=(other,)), spec(counters=(SET,)))
     assert forms.as_stored(spec(counters=(other,))) == spec(counters=(SET,))
     assert forms.dropped == frozenset()
+    assert forms.forget()
+    forms.learn(spec(counters=(SET,)), spec(counters=(SET,)))
+    assert not forms.forget()
 
 
 def test_a_kind_of_difference_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -73,26 +71,3 @@ def test_a_kind_of_difference_is_said_once(caplog: pytest.LogCaptureFixture) -> 
     (record,) = caplog.records
     assert vars(record)["fields"] == ["taints"]
     assert vars(record)["features"] == ["DRADeviceTaints"]
-
-
-def test_only_the_counter_set_that_was_sent_is_expected_in_another_form() -> None:
-    """A new one of that name is written; what is kept after all is learnt, and all forgotten."""
-    other = SET.model_copy(update={"counters": {"memory": Counter(value="16Gi")}})
-    forms = StoredForms()
-    forms.learn(spec(counters=(SET,)), spec())
-    assert forms.as_stored(spec(counters=(other,))) == spec(counters=(other,))
-    assert forms.forget()
-    assert forms.as_stored(spec(counters=(SET,))) == spec(counters=(SET,))
-    forms.learn(spec(counters=(SET,)), spec())
-    forms.learn(spec(counters=(SET,)), spec(counters=(SET,)))
-    assert not forms.forget()
-
-
-def test_rewritten_counter_sets_are_said(caplog: pytest.LogCaptureFixture) -> None:
-    """By the field's name on the wire; not as dropped ones."""
-    caplog.set_level(logging.WARNING)
-    other = SET.model_copy(update={"counters": {"memory": Counter(value="8192Mi")}})
-    StoredForms().learn(spec(counters=(other,)), spec(counters=(SET,)))
-    (record,) = caplog.records
-    assert "in another form than sent" in record.getMessage()
-    assert vars(record)["fields"] == ["sharedCounters"]

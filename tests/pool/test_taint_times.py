@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.pool.pools import devices, numbered, pool, taint, tainted
+from tests.pool.pools import apply, devices, numbered, pool, published, taint, tainted
 from trio_npu_dra.kit.pool import plan
+from trio_npu_dra.kit.pool.pool import DEVICES_PER_SLICE
 
 (DEVICE,) = devices(1)
 STORED = "2026-01-01T12:00:00Z"
@@ -50,3 +51,20 @@ def test_a_stored_time_that_is_no_date_gives_way(stored: str) -> None:
     (write,) = plan([existing], pool(tainted(DEVICE, taint(time=STORED))))
     (device,) = write.slice.spec.devices or ()
     assert [added.time_added for added in device.taints or ()] == [STORED]
+
+
+def test_a_taint_keeps_its_time_when_its_device_moves() -> None:
+    """Also when the device comes into another slice."""
+    many = devices(DEVICES_PER_SLICE + 1)
+    marked = tainted(many[-1], taint(time=STORED))
+    existing = published(pool(*many[:-1], marked))
+    writes = plan(existing, pool(tainted(many[-1], taint())))
+    (after,) = apply(existing, writes)
+    assert after.spec.devices == (marked,)
+
+
+def test_a_changed_taint_gets_a_new_time() -> None:
+    """Another value is another taint."""
+    existing = numbered(0, tainted(DEVICE, taint("minor", time=STORED)))
+    (write,) = plan([existing], pool(tainted(DEVICE, taint("major"))))
+    assert write.slice.spec.devices == (tainted(DEVICE, taint("major")),)
