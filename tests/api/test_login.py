@@ -1,4 +1,4 @@
-"""Promises of credential plugins: what they are told, what they give, and how long it is kept."""
+"""Credential plugins: their input, their answers, and how long the client keeps these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import trio
 
-from tests.api.loops import LOOPS, run_on
 from tests.api.pki import kubeconfig
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials
@@ -92,19 +91,13 @@ async def get(client: KubeClient) -> str:
         return (await client.get(Node, "node-1")).metadata.name
 
 
-@pytest.mark.parametrize("loop", LOOPS)
 async def test_a_token_without_an_end_is_kept(
-    loop: str, plugin: Plugin, port: int, pki: Path, tmp_path: Path
+    plugin: Plugin, port: int, pki: Path, tmp_path: Path
 ) -> None:
     """The program runs once for all requests."""
-    path = execing(tmp_path, port, pki)
-
-    async def ask() -> None:
-        async with open_client(await log_in(read_context((path,)))) as client:
-            for _ in range(3):
-                assert (await client.get(Node, "node-1")).metadata.name == "node-1"
-
-    await run_on(loop, ask)
+    async with open_client(await logged_in(execing(tmp_path, port, pki))) as client:
+        for _ in range(3):
+            assert await get(client) == "node-1"
     assert plugin.runs == 1
 
 
@@ -246,7 +239,7 @@ async def test_a_token_in_the_kubeconfig_wins(
         ({"args": ["\0"]}, "cannot run"),
     ],
 )
-async def test_a_plugin_that_cannot_be_used_is_named(
+async def test_an_unusable_plugin_is_named(
     fields: dict[str, object], words: str, plugin: Plugin, pki: Path, tmp_path: Path
 ) -> None:
     """The message has the file, the program and what to do."""
@@ -279,30 +272,23 @@ def without(part: str) -> Callable[[dict[str, Any]], object]:
         ),
         (lambda answer: answer["status"].update(token="secret\nsecret"), "not one line of ASCII"),
         (lambda answer: answer["status"].update(token=["secret"]), "not understood.status.token: "),
+        (None, "not understood: Invalid JSON"),
     ],
 )
 async def test_an_answer_that_is_not_understood_is_no_credential(
-    change: Callable[[dict[str, Any]], object],
+    change: Callable[[dict[str, Any]], object] | None,
     words: str,
     plugin: Plugin,
     pki: Path,
     tmp_path: Path,
 ) -> None:
-    """The message has the field, and no secret."""
+    """The message has the field, and does not show the answer, which may be a token."""
     answer = json.loads((tmp_path / "answer").read_text())
-    change(answer)
-    (plugin.folder / "answer").write_text(json.dumps(answer))
+    if change is not None:
+        change(answer)
+    text = json.dumps(answer) if change is not None else "secret"
+    (plugin.folder / "answer").write_text(text)
     with pytest.raises(ConfigError) as caught:
         await logged_in(execing(tmp_path, 1, pki))
     assert words in str(caught.value)
-    assert "secret" not in str(caught.value)
-
-
-async def test_an_answer_that_is_no_json_is_no_credential(
-    plugin: Plugin, pki: Path, tmp_path: Path
-) -> None:
-    """The message does not show it, because it may be a token."""
-    (plugin.folder / "answer").write_text("secret")
-    with pytest.raises(ConfigError, match="not understood: Invalid JSON") as caught:
-        await logged_in(execing(tmp_path, 1, pki))
     assert "secret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Promises of whom a person's client trusts, over real TLS; `test_credentials` has the agent's."""
+"""Whom a person's client trusts, over real TLS; `test_credentials` has the agent's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import pytest
 import trio
 
 from dev.rig.waiting import HANG_SECONDS
-from tests.api.loops import LOOPS, run_on
 from tests.api.pki import NAME, kubeconfig
 from trio_npu_dra.kit.api.client import KubeClient, open_client
-from trio_npu_dra.kit.api.credentials import from_kubeconfig
-from trio_npu_dra.kit.api.kubeconfig import read_context
+from trio_npu_dra.kit.api.kubeconfig import agent_credentials, read_context
 from trio_npu_dra.kit.api.objects import Node
 from trio_npu_dra.kit.base.errors import ConfigError, Unavailable
 from trio_npu_dra.lab.standins.api_server import serve_api_tls
@@ -46,7 +44,7 @@ class Servers:
 
 @pytest.fixture
 def servers(locked: ApiState, pki: Path, nursery: trio.Nursery) -> Servers:
-    """None of them runs yet."""
+    """Servers that do not run yet."""
     return Servers(locked, pki, nursery)
 
 
@@ -62,7 +60,7 @@ async def get(client: KubeClient) -> str:
 
 
 async def ask(folder: Path, cluster: Cluster) -> str:
-    """The same, by the kubeconfig of a person."""
+    """The name of the node, by the kubeconfig of a person."""
     credentials = await log_in(read_context((kubeconfig(folder, cluster, {"token": "secret"}),)))
     async with open_client(credentials) as client:
         return await get(client)
@@ -98,9 +96,7 @@ async def test_a_cluster_without_a_ca_is_trusted_as_the_system_does(
         await ask(tmp_path, cluster)
 
 
-async def test_who_is_told_not_to_verify_does_not(
-    servers: Servers, pki: Path, tmp_path: Path
-) -> None:
+async def test_verification_can_be_turned_off(servers: Servers, pki: Path, tmp_path: Path) -> None:
     """Neither the CA nor the name; `false` and nothing verify both."""
     cluster: Cluster = {"server": await servers.start("strange-server")}
     unverified = {**cluster, "insecure-skip-tls-verify": True}
@@ -114,25 +110,6 @@ async def test_who_is_told_not_to_verify_does_not(
     ):
         with pytest.raises(Unavailable, match=UNTRUSTED):
             await ask(tmp_path, verified)
-
-
-@pytest.mark.parametrize("loop", LOOPS)
-async def test_both_loops_ask_for_the_same_name(
-    loop: str, servers: Servers, pki: Path, tmp_path: Path
-) -> None:
-    """By requests, and by watches."""
-    server = await servers.start("named-server")
-    cluster: Cluster = {"server": server, "certificate-authority": str(pki / "ca.crt")}
-    path = kubeconfig(tmp_path, {**cluster, "tls-server-name": NAME}, {"token": "secret"})
-
-    async def run() -> None:
-        async with open_client(await log_in(read_context((path,)))) as client:
-            assert (await client.get(Node, "node-1")).metadata.name == "node-1"
-            async with client.watch(Node, resource_version="1"):
-                pass
-
-    await run_on(loop, run)
-    assert servers.asked_for == [NAME, NAME]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +128,7 @@ async def test_both_loops_ask_for_the_same_name(
         ({"proxy-url": "http://p"}, "cluster.proxy-url is not supported"),
     ],
 )
-async def test_what_cannot_be_done_is_named(fields: Cluster, words: str, tmp_path: Path) -> None:
+async def test_an_unusable_field_is_named(fields: Cluster, words: str, tmp_path: Path) -> None:
     """The message has the file and the field, and is one line."""
     with pytest.raises(ConfigError) as caught:
         await ask(tmp_path, {"server": "https://127.0.0.1:1", **fields})
@@ -170,7 +147,7 @@ async def test_what_cannot_be_done_is_named(fields: Cluster, words: str, tmp_pat
         ),
     ],
 )
-async def test_the_agent_does_none_of_it(
+async def test_the_agent_refuses_fields_for_people(
     fields: Cluster,
     words: str,
     servers: Servers,
@@ -185,5 +162,5 @@ async def test_the_agent_does_none_of_it(
     cluster: Cluster = {"server": server, **fields}
     assert await ask(tmp_path, cluster) == "node-1"
     with pytest.raises(ConfigError) as caught:
-        from_kubeconfig(tmp_path / "kubeconfig")
+        agent_credentials(tmp_path / "kubeconfig")
     assert str(caught.value).startswith(f"{tmp_path}/kubeconfig: {words}")

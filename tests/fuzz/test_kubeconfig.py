@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from dev.fuzz.values import encoded, expanded, mangled, spoilt
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.connection import Server
-from trio_npu_dra.kit.api.credentials import Credentials, from_kubeconfig
-from trio_npu_dra.kit.api.kubeconfig import read_context
+from trio_npu_dra.kit.api.credentials import Credentials
+from trio_npu_dra.kit.api.kubeconfig import agent_credentials, read_context
 from trio_npu_dra.kit.api.objects import Node
 from trio_npu_dra.kit.base.errors import ConfigError, Unavailable
 from trio_npu_dra.tools.login.login import log_in
@@ -163,7 +163,7 @@ def test_any_file_is_credentials_or_one_error(place: Path, content: bytes) -> No
     path = place / "kubeconfig"
     path.write_bytes(expanded(content))
     try:
-        credentials = from_kubeconfig(path)
+        credentials = agent_credentials(path)
     except ConfigError as error:
         words = str(error)
         assert str(path.parent) in words

@@ -1,4 +1,4 @@
-"""What the API server's answers mean: HTTP statuses as the errors of this package."""
+"""The errors that the API server's answers mean."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _BY_STATUS: Final[Mapping[int, type[KubeError]]] = {
     429: Unavailable,
 }
 _SAID_LIMIT: Final = 4096
-"""Bytes of an answer that is no Status: no more is worth decoding."""
+"""Bytes to decode of an answer that is no Status."""
 _WORDS_LIMIT: Final = 2048
 """Characters of the API server's own message, which names each wrong field."""
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class StatusDetails(BaseModel):
-    """details of a Status: plural and name of the object that it is about."""
+    """details of a Status: plural and name of its object."""
 
     kind: str = ""
     name: str = ""
 
 
 class Status(BaseModel):
-    """A metav1.Status, as sent with every refusal and in ERROR events of a watch."""
+    """A metav1.Status: every refusal, and the object in ERROR events of a watch."""
 
     kind: str = ""
     code: int = 0
@@ -69,20 +69,24 @@ def refusal(
     Args:
         asked: The request in words, such as `get nodes/n1`.
         status: The HTTP status.
-        body: A Status object, or whatever a proxy or a login page wrote.
-        headers: Of the answer.
+        body: A Status object, or the text of a proxy or a login page.
+        headers: The answer's.
     """
     if status < 300:
         given = shortened(headers.get("content-type", "of no type"))
         return Unavailable(f"{asked}: the answer is {given}, not JSON: {_text(body)}")
-    said = _status(body)
+    try:
+        said = parse(Status, body)
+    except NotUnderstood:
+        said = None
     words = (said.message or said.reason)[:_WORDS_LIMIT] if said else _text(body)
     message = f"{asked}: {words or 'no reason given'} (HTTP {status})"
     if "location" in headers:
         message += f"; redirects to {shortened(headers['location'])}, which is not followed"
     if status == 404:
         if said is not None and said.kind == "Status" and said.reason == "NotFound":
-            return NotFound(message, status=status, missing=_missing(said))
+            missing = (said.details.kind, said.details.name) if said.details else None
+            return NotFound(message, status=status, missing=missing)
         message += "; that tells nothing of an object: is this API served, or does a proxy answer?"
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
     if kind is Unavailable:
@@ -99,17 +103,6 @@ def _seconds(retry_after: str) -> float | None:
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
-
-
-def _status(body: bytes) -> Status | None:
-    try:
-        return parse(Status, body)
-    except NotUnderstood:
-        return None
-
-
-def _missing(said: Status) -> tuple[str, str] | None:
-    return (said.details.kind, said.details.name) if said.details else None
 
 
 def _text(body: bytes) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import suppress
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 import httpcore
@@ -15,22 +15,14 @@ from trio_npu_dra.kit.base.errors import Unreadable
 OBJECT_LIMIT: Final = 2 << 20
 """Bytes of an answer about one object, or of one line of a watch; etcd takes up to 1.5 MiB."""
 LIST_LIMIT: Final = 8 << 20
-"""Bytes of a list; those that we ask for are of one node."""
+"""Bytes of a list; the driver lists objects of one node."""
 BEGINNING: Final = 4096
-"""Bytes of an answer that are kept when the whole cannot be read."""
+"""Bytes of an answer that an error keeps when the whole cannot be read."""
 BROKEN: Final = (httpx.HTTPError, httpcore.NetworkError, httpcore.ProtocolError)
-"""What is raised when the server cannot be reached, hangs up, or does not speak HTTP."""
+"""Errors of a server that cannot be reached, hangs up, or does not speak HTTP."""
 _CLOSE_LIMIT: Final = 1.0
 
 Response: TypeAlias = httpx.Response | httpcore.Response
-
-
-class Closable(Protocol):
-    """A connection."""
-
-    async def aclose(self) -> None:
-        """Close it."""
-        ...
 
 
 class Body(httpx.AsyncByteStream):
@@ -47,7 +39,6 @@ class Body(httpx.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
-        """The content, once."""
         for part in self._parts:
             return part
         raise StopAsyncIteration
@@ -117,7 +108,7 @@ async def abandon(response: Response, chunks: AsyncIterator[bytes]) -> None:
             pass
 
 
-async def close(connection: Closable) -> None:
-    """Close a connection, whatever state it is in."""
+async def close(connection: httpcore.AsyncHTTPConnection | httpx.AsyncHTTPTransport) -> None:
+    """Close a connection in any state, in a second at most, even if this task is cancelled."""
     with anyio.move_on_after(_CLOSE_LIMIT, shield=True):
         await connection.aclose()

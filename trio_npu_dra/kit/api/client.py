@@ -38,7 +38,7 @@ WATCH_SECONDS: Final = 290
 """How long one watch lasts before the API server ends it."""
 _WATCH_MARGIN: Final = 15.0
 OBJECTS_LIMIT: Final = 1000
-"""Objects in one list; those that we ask for are of one node."""
+"""Objects in one list; the driver lists objects of one node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +46,10 @@ class WatchEvent(Generic[K]):
     """One change.
 
     Attributes:
-        type: Never `ERROR`: that one is raised.
+        type: Never `ERROR`: the watch raises that one.
         object: The object after the change (before it, when deleted); `None` for a bookmark.
-        resource_version: Where a later watch can continue.
-        size: Bytes that it took on the wire.
+        resource_version: The place from which a later watch can continue.
+        size: Bytes on the wire.
     """
 
     type: EventType
@@ -65,9 +65,9 @@ class KubeClient:
     client usable.
     """
 
-    def __init__(self, connections: Transport) -> None:
-        self._connections = connections
-        self._flaws: tuple[str, ...] = ()
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._flaws: list[str] = []
 
     async def get(
         self, kind: type[K], name: str, namespace: str | None = None, *, is_cached: bool = False
@@ -78,8 +78,8 @@ class KubeClient:
             kind: Its kind.
             name: Its name.
             namespace: Its namespace, if its kind has those.
-            is_cached: Whether an answer will do that is some seconds old: the API server gives it
-                without asking etcd (resourceVersion 0).
+            is_cached: Accept an answer that is some seconds old: the API server gives it without
+                asking etcd (resourceVersion 0).
 
         Raises:
             NotFound: It does not exist.
@@ -87,20 +87,18 @@ class KubeClient:
             KubeError: Refused or unreachable.
         """
         asked = f"get {_object_name(kind, name, namespace)}"
-        found = parsed(
-            kind,
-            asked,
-            await self._ask_about(
-                asked, "GET", kind, name, namespace, resource_version="0" if is_cached else ""
-            ),
+        version = "0" if is_cached else ""
+        answer = await self._ask_about(
+            asked, "GET", kind, name, namespace, resource_version=version
         )
+        found = parsed(kind, asked, answer)
         if found.metadata.name != name or (namespace or None) != found.metadata.namespace:
             other = _object_name(kind, found.metadata.name, found.metadata.namespace)
             raise Unreadable(f"{asked}: the answer is about {shortened(other)}")
         return found
 
     async def list(self, kind: type[K], *, field_selector: str = "") -> tuple[tuple[K, ...], str]:
-        """Read all objects of a kind that the selector admits, in all namespaces.
+        """Read all objects of a kind that the selector selects, in all namespaces.
 
         Returns:
             The objects, and the resourceVersion from which a watch continues.
@@ -110,26 +108,25 @@ class KubeClient:
         """
         asked = f"list {kind.plural} {field_selector}".rstrip()
         path = paths.collection(kind, fieldSelector=field_selector)
-        answer = parsed(
-            ObjectList, asked, await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT)
-        )
+        body = await self._transport.ask(asked, "GET", path, limit=LIST_LIMIT)
+        answer = parsed(ObjectList, asked, body)
         raw = answer.items or ()
         if len(raw) > OBJECTS_LIMIT:
             raise Unreadable(f"{asked}: {len(raw)} objects, at most {OBJECTS_LIMIT} are read")
-        return self._converted(kind, asked, *raw), answer.metadata.resourceVersion
+        return self._converted(kind, asked, *raw), answer.metadata.resource_version
 
     def pages(
         self, kind: type[K], *, namespace: str | None = None, field_selector: str = "", page: int
     ) -> AsyncGenerator[Listed[K], None]:
         """Read all objects of a kind page by page, so that there may be any number of them.
 
-        An object that cannot be read by itself is left out and named.
+        A page leaves out and names an object that cannot be read by itself.
 
         Args:
-            kind: Their kind.
-            namespace: Theirs; all namespaces without it.
-            field_selector: Which of them, `spec.nodeName=n1`.
-            page: How many objects one answer has at most.
+            kind: The kind of the objects.
+            namespace: All namespaces without it.
+            field_selector: Selects objects, `spec.nodeName=n1`.
+            page: Objects in one answer at most.
 
         Raises:
             Gone: It took so long that the API server has forgotten the first page.
@@ -139,7 +136,7 @@ class KubeClient:
 
         async def ask(path: str) -> bytes:
             form = METADATA if kind.metadata_only else JSON
-            return await self._connections.ask(asked, "GET", path, limit=LIST_LIMIT, accept=form)
+            return await self._transport.ask(asked, "GET", path, limit=LIST_LIMIT, accept=form)
 
         return read_pages(
             ask, asked, kind, namespace=namespace, field_selector=field_selector, page=page
@@ -148,12 +145,7 @@ class KubeClient:
     async def list_all(
         self, kind: type[K], *, namespace: str | None = None, field_selector: str = "", page: int
     ) -> Listed[K]:
-        """All `pages` as one, with the version of the first.
-
-        Raises:
-            Gone: It took so long that the API server has forgotten the first page.
-            KubeError: Refused or unreachable.
-        """
+        """All `pages` as one, with the version of the first."""
         pages = self.pages(kind, namespace=namespace, field_selector=field_selector, page=page)
         async with aclosing(pages):
             found = [each async for each in pages]
@@ -170,7 +162,7 @@ class KubeClient:
             KubeError: Refused or unreachable.
         """
         asked = "get version"
-        answer = parsed(Version, asked, await self._connections.ask(asked, "GET", "/version"))
+        answer = parsed(Version, asked, await self._transport.ask(asked, "GET", "/version"))
         digits = answer.minor.rstrip("+")  # some providers mark their patches
         if not (digits.isascii() and digits.isdigit()):
             raise Unreadable(f"{asked}: the answer is {shortened(answer.minor)}, no number")
@@ -190,11 +182,8 @@ class KubeClient:
         name = meta.name or f"{meta.generate_name}*"
         asked = f"create {_object_name(type(obj), name, meta.namespace)}"
         path = paths.collection(type(obj), meta.namespace, dryRun="All" if dry_run else "")
-        return parsed(
-            type(obj),
-            asked,
-            await self._connections.ask(asked, "POST", path, _encoded(obj.to_wire())),
-        )
+        answer = await self._transport.ask(asked, "POST", path, _encoded(obj.to_wire()))
+        return parsed(type(obj), asked, answer)
 
     async def update(self, obj: K) -> K:
         """Replace an object; its resourceVersion, when given, must still be the stored one.
@@ -207,21 +196,17 @@ class KubeClient:
         """
         kind, meta, body = type(obj), obj.metadata, _encoded(obj.to_wire())
         asked = f"update {_object_name(kind, meta.name, meta.namespace)}"
-        return parsed(
-            kind,
-            asked,
-            await self._ask_about(asked, "PUT", kind, meta.name, meta.namespace, body=body),
-        )
+        answer = await self._ask_about(asked, "PUT", kind, meta.name, meta.namespace, body=body)
+        return parsed(kind, asked, answer)
 
     async def apply(self, obj: K, *, manager: str) -> K:
         """Write some fields of an object, and remove what *manager* applied before and not now.
 
-        Fields that somebody else wrote are taken over. An object that does not exist is created,
-        unless *obj* has a UID.
+        It takes over fields of other managers, and creates a missing object unless *obj* has a UID.
 
         Args:
             obj: Its name, and these fields alone.
-            manager: Who writes.
+            manager: The writer, in the API server's words a field manager.
 
         Raises:
             Invalid: It has another UID, the API server's validation refused it, or no object can
@@ -232,7 +217,7 @@ class KubeClient:
         asked = f"apply {_object_name(kind, meta.name, meta.namespace)}"
         parameters = {"fieldManager": manager, "force": "true"}
         path = paths.single(kind, meta.name, meta.namespace, **parameters)
-        answer = await self._connections.ask(asked, "PATCH", path, _encoded(obj.to_wire()))
+        answer = await self._transport.ask(asked, "PATCH", path, _encoded(obj.to_wire()))
         return parsed(kind, asked, answer)
 
     async def delete(
@@ -265,7 +250,7 @@ class KubeClient:
     async def watch(
         self, kind: type[K], *, field_selector: str = "", resource_version: str
     ) -> AsyncIterator[AsyncIterator[WatchEvent[K]]]:
-        """Follow changes after *resource_version*; entered once the API server accepted.
+        """Follow changes after *resource_version*; the block begins once the server has accepted.
 
         The iterator ends when the API server ends the watch, after `WATCH_SECONDS` at most.
 
@@ -285,7 +270,7 @@ class KubeClient:
             fieldSelector=field_selector,
         )
         seconds = WATCH_SECONDS + _WATCH_MARGIN
-        async with aclosing(self._connections.stream(asked, path, seconds=seconds)) as lines:
+        async with aclosing(self._transport.stream(asked, path, seconds=seconds)) as lines:
             await anext(lines)
             async with aclosing(self._events(kind, asked, lines)) as events:
                 yield events
@@ -311,7 +296,8 @@ class KubeClient:
 
     def _converted(self, kind: type[K], asked: str, *items: Any) -> tuple[K, ...]:
         """The objects; one whose metadata alone is understood counts as blank."""
-        objects, flaws = [], []
+        objects: list[K] = []
+        flaws: list[str] = []
         for item in items:
             try:
                 obj = convert(kind, item)
@@ -324,17 +310,13 @@ class KubeClient:
                 obj = blank
                 flaws.append(f"{where}: {error}")
             objects.append(obj)
-        self._warn_of_flaws(asked, tuple(flaws))
-        return tuple(objects)
-
-    def _warn_of_flaws(self, asked: str, flaws: tuple[str, ...]) -> None:
-        """Say once what is wrong with which objects."""
-        if flaws and flaws != self._flaws:
+        if flaws and flaws != self._flaws:  # each watch and list meets the same objects again
             self._flaws = flaws
             log.warning(
                 "objects of the API server are not understood and count as empty",
                 extra={"asked": asked, "objects": len(flaws), "first": flaws[0]},
             )
+        return tuple(objects)
 
     async def _ask_about(
         self,
@@ -350,7 +332,7 @@ class KubeClient:
         """Ask about one object; only an answer of the API server about it makes it missing."""
         path = paths.single(kind, name, namespace, resourceVersion=resource_version)
         try:
-            return await self._connections.ask(asked, method, path, body)
+            return await self._transport.ask(asked, method, path, body)
         except NotFound as error:
             if error.missing not in {None, (kind.plural, name)}:
                 raise Unavailable(str(error), status=error.status) from error
@@ -367,13 +349,12 @@ async def open_client(
         credentials: Server and identity.
         deadline: Seconds that one request may take in all.
     """
-    connections = Transport(
-        credentials, deadline=deadline, user_agent=f"trio-npu-dra/{__version__}"
-    )
+    agent = f"trio-npu-dra/{__version__}"
+    transport = Transport(credentials, deadline=deadline, user_agent=agent)
     try:
-        yield KubeClient(connections)
+        yield KubeClient(transport)
     finally:
-        await connections.end()
+        await transport.end()
 
 
 def _object_name(kind: type[KubeObject], name: str, namespace: str | None) -> str:

@@ -37,18 +37,14 @@ class Answer:
 
 
 class Server:
-    """Where requests go, taken apart once.
-
-    Args:
-        credentials: Have its address.
-        user_agent: What the API server's audit log shows.
+    """The API server's address, taken apart once.
 
     Attributes:
         origin: Scheme, host and port.
         unix_socket: The socket to connect to instead.
         socket_options: For `socket.setsockopt`.
-        headers: Those of every request.
-        extensions: What httpcore is told with every request: the name in the server's certificate.
+        headers: Those of every request; *user_agent* shows in the API server's audit log.
+        extensions: httpcore's, with every request: the name in the server's certificate.
     """
 
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
@@ -87,12 +83,7 @@ class Server:
 
 
 class Connection:
-    """Serves one request after the other.
-
-    Args:
-        server: The other end.
-        tls: How it is authenticated; None without TLS.
-    """
+    """Serves one request after the other; *tls* is None without TLS."""
 
     def __init__(self, server: Server, tls: ssl.SSLContext | None) -> None:
         self.tls = tls
@@ -118,14 +109,14 @@ class Connection:
         """Send a request and read its whole answer; if that does not succeed, close.
 
         Args:
-            request: What to send.
+            request: The request.
             asked: The request in words, for messages.
             limit: Bytes of the answer at most.
 
         Raises:
             Unreadable: The answer is longer.
             httpcore.NetworkError: The server cannot be reached, or the connection broke.
-            httpcore.ProtocolError: What came is not HTTP, or ended too early.
+            httpcore.ProtocolError: The answer is not HTTP, or ended too early.
         """
         try:
             response = await self._http.handle_async_request(request)

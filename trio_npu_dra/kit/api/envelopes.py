@@ -1,4 +1,4 @@
-"""What answers have around their objects: a list, an event of a watch, a version."""
+"""The parts of answers around objects: a list, an event of a watch, a version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class EventType(StrEnum):
-    """What a watch says about an object."""
+    """The types of events of a watch."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -26,22 +26,17 @@ class EventType(StrEnum):
 
 
 class ListMeta(BaseModel):
-    """Where a list stands.
+    """The place where a watch can begin, and the rest of a list; empty at its end."""
 
-    Attributes:
-        resourceVersion: Where a watch can begin.
-        more: Continues a list that is not complete; empty for one that is.
-    """
-
-    resourceVersion: str = ""  # noqa: N815 - as on the wire
+    resource_version: str = Field("", alias="resourceVersion")
     more: str = Field("", alias="continue")
 
 
 class ObjectList(BaseModel):
-    """Objects as they came."""
+    """A list before its objects are converted, each by itself."""
 
     metadata: ListMeta
-    items: list[Any] | None = None  # each is converted by itself, up to the first that is wrong
+    items: list[Any] | None = None
 
 
 class RawEvent(BaseModel):
@@ -52,22 +47,22 @@ class RawEvent(BaseModel):
 
 
 class Version(BaseModel):
-    """Of the API server; `minor` has a `+` where the provider patched it."""
+    """The API server's version; `minor` has a `+` where the provider patched it."""
 
     minor: str
 
 
 class WithMetadata(BaseModel):
-    """Any object, of which the metadata matters."""
+    """The metadata of any object."""
 
     metadata: ObjectMeta
 
 
 def parsed(model: type[M], asked: str, body: bytes) -> M:
-    """The answer to what was asked.
+    """An answer as *model*.
 
     Raises:
-        Unreadable: It is none.
+        Unreadable: It does not fit.
     """
     try:
         return parse(model, body)
@@ -76,10 +71,10 @@ def parsed(model: type[M], asked: str, body: bytes) -> M:
 
 
 def part(model: type[M], asked: str, value: Any) -> M:
-    """A part of the answer to what was asked.
+    """A part of an answer as *model*.
 
     Raises:
-        Unreadable: It is none.
+        Unreadable: It does not fit.
     """
     try:
         return convert(model, value)
@@ -88,5 +83,5 @@ def part(model: type[M], asked: str, value: Any) -> M:
 
 
 def unreadable(asked: str, error: NotUnderstood, body: bytes = b"") -> Unreadable:
-    """What is raised of such an answer."""
+    """The error for an answer, with its beginning."""
     return Unreadable(f"{asked}: the answer is not understood: {error}", beginning=body[:BEGINNING])

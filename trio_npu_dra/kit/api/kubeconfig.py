@@ -1,18 +1,24 @@
-"""Kubeconfig files: a context of them, and the fields that this client does not support."""
+"""Kubeconfig files: a context, its credentials, and the unsupported fields."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import os
+import re
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
+import httpx
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
+from trio_npu_dra.kit.api.credentials import BearerToken, Credentials, Login
+from trio_npu_dra.kit.api.material import Material
+from trio_npu_dra.kit.api.tls import ClientCertificate, Tls, Trust
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.storage import translated
 
@@ -28,40 +34,33 @@ _REFUSED: Final[Mapping[str, str]] = {
     "user.as-groups": "give the credentials of that user",
     "user.as-user-extra": "give the credentials of that user",
 }
-"""Fields that would change the server or our identity, and what to do instead."""
+"""Fields that would change the server or the identity, and what to do instead."""
 _FOR_PEOPLE: Final[Mapping[str, str]] = {
     "cluster.insecure-skip-tls-verify": "TLS is always verified: give certificate-authority",
     "cluster.tls-server-name": "the server's certificate must be for the host in server",
     "user.exec": IDENTITY,
 }
-"""The same of the agent alone: `kubectl npu` does as these say."""
+"""Fields that `kubectl npu` supports and the agent does not."""
+_UNSENDABLE: Final = re.compile("[\0\ud800-\udfff]")
+"""NUL and half a character: YAML has them, no file name, host or token can."""
 
 
 class _Section(BaseModel):
-    """Base of all parts: the file's names have dashes, and fields of other tools are ignored."""
+    """Base of all sections: the file's names have dashes, and unknown fields are kept."""
 
     model_config = ConfigDict(
         frozen=True,
         alias_generator=lambda name: name.replace("_", "-"),
         extra="allow",
-        defer_build=True,  # the whole file's class has the schemas of its parts
+        defer_build=True,  # the whole file's class has the schemas of its sections
     )
 
     @field_validator("*")
     @classmethod
     def _is_sendable(cls, value: Any) -> Any:
-        """Refuse NUL and half a character: YAML has them, no file name, host or token can."""
-        if isinstance(value, str) and ("\0" in value or not _is_utf8(value)):
+        if isinstance(value, str) and _UNSENDABLE.search(value):
             raise ValueError("has a NUL or half a character in it")
         return value
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _decoded(value: Any) -> Any:
@@ -93,7 +92,7 @@ class KubeCluster(_Section):
 
 
 class KubeUser(_Section):
-    """users[].user; *exec* is a credential plugin, which is understood only if it is to be run."""
+    """users[].user; *exec*, a credential plugin, is parsed by the code that runs it."""
 
     token: str | None = None
     token_file: str | None = Field(None, alias="tokenFile")
@@ -137,14 +136,13 @@ class _Kubeconfig(_Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeContext:
-    """What a context names.
+    """The cluster and the user that a context names.
 
     Attributes:
-        cluster: Its cluster.
-        cluster_file: Where that is; paths in it are relative to the folder of this file.
-        user: Its user; blank if the context has none.
-        user_file: Where that is.
-        namespace: The namespace of the context; `default` if it has none.
+        cluster_file: The file with the cluster; paths in it are relative to this file's folder.
+        user: Blank if the context has none.
+        user_file: The file with the user.
+        namespace: `default` if the context has none.
     """
 
     cluster: KubeCluster
@@ -153,11 +151,120 @@ class KubeContext:
     user_file: Path
     namespace: str
 
+    @property
+    def unix_socket(self) -> Path | None:
+        """The socket of `kubectl proxy --unix-socket`, if that is the server."""
+        server = self.cluster.server
+        return Path(server.removeprefix("unix://")) if server.startswith("unix://") else None
+
+    @property
+    def authority(self) -> Material | None:
+        """The cluster's CA."""
+        data, file = self.cluster.certificate_authority_data, self.cluster.certificate_authority
+        return _material(self.cluster_file, "cluster.certificate-authority", data, file)
+
+    def token(self) -> BearerToken | None:
+        """The user's token.
+
+        Raises:
+            ConfigError: Its file cannot be read, or it is no token.
+        """
+        path, user = self.user_file, self.user
+        if user.token_file:  # wins over `token`, as in kubectl
+            file = path.parent / user.token_file
+            return BearerToken(Material(field=f"{path}: user.tokenFile", path=file))
+        if user.token:
+            return BearerToken(Material(field=f"{path}: user.token", data=user.token.encode()))
+        return None
+
+    def client_certificate(self) -> ClientCertificate | None:
+        """The user's client certificate.
+
+        Raises:
+            ConfigError: It has no key, or there is a key alone.
+        """
+        path, user = self.user_file, self.user
+        certificate = _material(
+            path, "user.client-certificate", user.client_certificate_data, user.client_certificate
+        )
+        key = _material(path, "user.client-key", user.client_key_data, user.client_key)
+        if certificate is not None and key is not None:
+            return ClientCertificate(certificate=certificate, key=key)
+        if certificate is not None or key is not None:
+            raise ConfigError(f"{path}: user.client-certificate and user.client-key go together")
+        return None
+
+    def credentials(
+        self,
+        authority: Material | Trust | None,
+        token: BearerToken | None,
+        certificate: ClientCertificate | None,
+        login: Login | None = None,
+    ) -> Credentials:
+        """Credentials for the cluster; a unix socket needs no CA and no identity.
+
+        Raises:
+            ConfigError: The cluster's address or CA is missing, or cannot be used.
+        """
+        path, server = self.cluster_file, self.cluster.server
+        if self.unix_socket:
+            return Credentials(
+                source=str(path), base_url="http://localhost", unix_socket=self.unix_socket
+            )
+        try:
+            url = httpx.URL(server)
+        except httpx.InvalidURL:
+            url = httpx.URL("")
+        if url.scheme != "https" or not url.host:
+            raise ConfigError(
+                f"{path}: cluster.server is {server!r}: only https:// and unix:// are spoken"
+            )
+        if authority is None:
+            raise ConfigError(f"{path}: cluster.certificate-authority(-data) is missing")
+        if name := self.cluster.tls_server_name or "":
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            try:  # Python refuses to ask for some names
+                context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
+            except (ValueError, ssl.SSLError) as error:
+                raise ConfigError(
+                    f"{path}: cluster.tls-server-name is {name!r}: no host name"
+                ) from error
+        return Credentials(
+            source=str(path),
+            base_url=server.rstrip("/"),
+            server_name=name,
+            tls=Tls(authority, certificate),
+            token=token,
+            login=login,
+        )
+
+
+def _material(path: Path, field: str, data: bytes | None, file: str | None) -> Material | None:
+    """A value from the kubeconfig itself, or from a file named relative to its folder."""
+    if data:
+        return Material(field=f"{path}: {field}-data", data=data)
+    return Material(field=f"{path}: {field}", path=path.parent / file) if file else None
+
+
+def agent_credentials(path: Path) -> Credentials:
+    """Credentials of the current context of a kubeconfig file, without the fields for people.
+
+    It may have tokens, token files and client certificates; `server` is `https://...`, or
+    `unix:///path` for the socket of `kubectl proxy --unix-socket`, which has its own identity.
+
+    Raises:
+        ConfigError: The file does not parse, or needs something that the agent does not support.
+    """
+    context = read_context((path,))
+    _refuse(path, "cluster", context.cluster, _FOR_PEOPLE)
+    _refuse(path, "user", context.user, _FOR_PEOPLE)
+    return context.credentials(context.authority, context.token(), context.client_certificate())
+
 
 def files_of_person(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files that kubectl takes unless it is told: those of `KUBECONFIG`, or `~/.kube/config`.
+    """The files that kubectl reads by default: those in `KUBECONFIG`, or `~/.kube/config`.
 
-    Of several in `KUBECONFIG` some may be missing. None at all is no error without `KUBECONFIG`.
+    Some files in `KUBECONFIG` may be missing. Without `KUBECONFIG` there may be no file at all.
 
     Raises:
         ConfigError: `KUBECONFIG` names no file that exists.
@@ -175,7 +282,7 @@ def files_of_person(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def read_context(files: Sequence[Path], context: str = "") -> KubeContext:
-    """A context of the files, which are read as if they were one.
+    """A context of one or more files, which are read as if they were one.
 
     As in kubectl, the first file with an entry of a name has that entry, and the first with a
     current context has that.
@@ -186,7 +293,7 @@ def read_context(files: Sequence[Path], context: str = "") -> KubeContext:
 
     Raises:
         ConfigError: A file cannot be read or does not parse, the context does not lead to a
-            cluster, or needs what we do not support.
+            cluster, or needs something that no command supports.
     """
     where = ", ".join(map(str, files))
     configs = [(path, _parsed(path)) for path in files]
@@ -197,16 +304,15 @@ def read_context(files: Sequence[Path], context: str = "") -> KubeContext:
     chosen = _named(where, "contexts", name, contexts)[1].context
     clusters = [(path, one.clusters) for path, one in configs]
     cluster_file, named_cluster = _named(where, "clusters", chosen.cluster, clusters)
-    cluster = named_cluster.cluster
     user_file, user = files[0], KubeUser()
     if chosen.user:
         users = [(path, one.users) for path, one in configs]
         user_file, named_user = _named(where, "users", chosen.user, users)
         user = named_user.user
-    _refuse(cluster_file, "cluster", cluster, _REFUSED)
+    _refuse(cluster_file, "cluster", named_cluster.cluster, _REFUSED)
     _refuse(user_file, "user", user, _REFUSED)
     return KubeContext(
-        cluster=cluster,
+        cluster=named_cluster.cluster,
         cluster_file=cluster_file,
         user=user,
         user_file=user_file,
@@ -214,34 +320,20 @@ def read_context(files: Sequence[Path], context: str = "") -> KubeContext:
     )
 
 
-def refuse_for_agent(chosen: KubeContext) -> None:
-    """Refuse what is done for people alone.
-
-    Raises:
-        ConfigError: The context needs it; the message has file and field.
-    """
-    _refuse(chosen.cluster_file, "cluster", chosen.cluster, _FOR_PEOPLE)
-    _refuse(chosen.user_file, "user", chosen.user, _FOR_PEOPLE)
-
-
 def _parsed(path: Path) -> _Kubeconfig:
+    with translated(f"read kubeconfig {path}", ConfigError):
+        text = path.read_bytes()
     try:
-        content = _loaded(path)
+        content = yaml.safe_load(text)
+    except Exception as error:  # PyYAML raises half a dozen other types for such as `!!bool ""`
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"{path} is not YAML: {words}") from error
+    try:
         return _Kubeconfig.model_validate({} if content is None else content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(step) for step in first["loc"])
         raise ConfigError(f"{path}: {field}: {first['msg']}") from error
-
-
-def _loaded(path: Path) -> Any:
-    with translated(f"read kubeconfig {path}", ConfigError):
-        content = path.read_bytes()
-    try:
-        return yaml.safe_load(content)
-    except Exception as error:  # PyYAML raises half a dozen other types for such as `!!bool ""`
-        words = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"{path} is not YAML: {words}") from error
 
 
 def _named(

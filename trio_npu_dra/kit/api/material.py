@@ -9,18 +9,12 @@ from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.storage import translated
 
 Mark = tuple[int, int, int] | None
-"""Inode, size and mtime of a file; `None` for one that is not there."""
+"""Inode, size and mtime of a file; `None` for a missing one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """Bytes that are given directly, or by a file.
-
-    Attributes:
-        field: The setting or field that gave them, for messages.
-        path: The file, `None` when *data* has the bytes.
-        data: The bytes.
-    """
+    """Bytes in *data*, or in the file *path*; messages name the *field* that gave them."""
 
     field: str
     path: Path | None = None

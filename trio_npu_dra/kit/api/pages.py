@@ -1,8 +1,8 @@
-"""Lists of any length, read page by page; an object that cannot be read costs nobody the others.
+"""Lists of any length, page by page; an object that cannot be read hides no other.
 
-A page that is too large is asked for again with fewer objects. A page of one object that still is
-too large is left out: the list goes on after it, because an answer begins with where it continues,
-and an object with its name.
+After a page that is too large the next request asks for fewer objects. The list leaves out a single
+object that still is too large, and goes on after it: an answer begins with the place where the list
+continues, and an object with its name.
 """
 
 from __future__ import annotations
@@ -28,14 +28,7 @@ _DEPTH: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """An object that a list has and that cannot be read.
-
-    Attributes:
-        namespace: Its namespace; empty if it has none, or if that cannot be read either.
-        name: Its name, likewise.
-        uid: Its UID, likewise.
-        why: What is wrong with it.
-    """
+    """An object in a list that cannot be read; names that cannot be read either are empty."""
 
     namespace: str
     name: str
@@ -54,8 +47,8 @@ class Listed(Generic[K]):
     """A list, or one page of it.
 
     Attributes:
-        objects: Those that can be read.
-        unread: The others.
+        objects: All that can be read.
+        unread: The rest.
         version: The resourceVersion from which a watch continues.
     """
 
@@ -79,18 +72,20 @@ async def read_pages(
         ask: Gets the answer to a path.
         asked: The request in words, for messages.
         kind: The kind of the objects.
-        namespace: Theirs; all namespaces without it.
-        field_selector: Which of them.
-        page: How many objects one answer has at most.
+        namespace: All namespaces without it.
+        field_selector: Selects objects.
+        page: Objects in one answer at most.
 
     Raises:
-        KubeError: Refused or unreachable, or what answers gives no lists.
+        KubeError: Refused or unreachable, or the answer is no list.
     """
     size, more = page, ""
     while True:
         path = paths.collection(
             kind, namespace, fieldSelector=field_selector, limit=str(size), **{"continue": more}
         )
+        objects: list[K] = []
+        unread: list[Unread] = []
         try:
             answer = parsed(ObjectList, asked, await ask(path))
         except Unreadable as error:
@@ -98,11 +93,17 @@ async def read_pages(
                 size //= 2
                 continue
             answer, first = _beginning(error)
-            unread = _unread(first, str(error).removeprefix(f"{asked}: "))
-            yield Listed(objects=(), unread=(unread,), version=answer.metadata.resourceVersion)
+            unread.append(_unread(first, str(error).removeprefix(f"{asked}: ")))
         else:
-            yield _listed(kind, answer)
+            for item in answer.items or ():
+                try:
+                    objects.append(convert(kind, item))
+                except NotUnderstood as error:
+                    unread.append(_unread(item, str(error)))
             size = min(page, size * 2)  # not after one that was left out: the next may be as large
+        yield Listed(
+            objects=tuple(objects), unread=tuple(unread), version=answer.metadata.resource_version
+        )
         before, more = more, answer.metadata.more
         if not more:
             return
@@ -120,17 +121,6 @@ class _Identified(BaseModel):
     metadata: _Identity = _Identity()
 
 
-def _listed(kind: type[K], answer: ObjectList) -> Listed[K]:
-    objects, unread = [], []
-    for item in answer.items or ():
-        try:
-            objects.append(convert(kind, item))
-        except NotUnderstood as error:
-            unread.append(_unread(item, str(error)))
-    version = answer.metadata.resourceVersion
-    return Listed(objects=tuple(objects), unread=tuple(unread), version=version)
-
-
 def _unread(item: Any, why: str) -> Unread:
     try:
         meta = convert(_Identified, item).metadata
@@ -140,13 +130,13 @@ def _unread(item: Any, why: str) -> Unread:
 
 
 def _beginning(error: Unreadable) -> tuple[ObjectList, Any]:
-    """What an answer that cannot be read begins with: a list, and a part of its first object.
+    """The beginning of an answer that cannot be read: a list, and a part of its first object.
 
     Raises:
         Unreadable: It is no list, or an empty one.
     """
     depth, end = 0, 0
-    for end, mark in enumerate(error.beginning):  # noqa: B007 - the end is what is looked for
+    for end, mark in enumerate(error.beginning):  # noqa: B007 - the loop looks for the end
         depth += (mark in b"[{") - (mark in b"]}")
         if depth > _DEPTH:
             break

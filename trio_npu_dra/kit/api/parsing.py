@@ -24,7 +24,7 @@ _TEXT_LIMIT: Final = 300
 
 
 class NotUnderstood(ValueError):
-    """JSON that is not what was expected; the message names the first field that is wrong."""
+    """JSON that does not fit the model; the message names the first field that is wrong."""
 
 
 def parse(model: type[M], body: bytes) -> M:
@@ -55,9 +55,9 @@ def convert(model: type[M], value: Any) -> M:
 
 
 def _values(body: bytes) -> int:
-    """How many values JSON has, or a number above the limit: by the marks outside of its strings.
+    """How many values JSON has, or a number above the limit, by the marks outside of its strings.
 
-    In a body that is no JSON they are counted up to the first mistake at least; none is read after.
+    In a body that is no JSON the count goes at least as far as the parser reads.
     """
     plain = body.replace(rb"\\", b"").replace(rb"\"", b"")  # each quote left opens or closes one
     quotes = plain.count(b'"')

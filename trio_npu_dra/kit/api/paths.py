@@ -1,4 +1,4 @@
-"""URLs of the API server, with names that an object can have and that do not change the path."""
+"""URLs of the API server, with valid names alone: no name changes the path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME_LIMIT: Final = 253
 
 
 def collection(kind: type[KubeObject], namespace: str | None = None, **parameters: str) -> str:
-    """The path of all objects of a kind, with the parameters that are not empty.
+    """The path of all objects of a kind, with the given parameters except empty ones.
 
     Raises:
         Invalid: No namespace can have that name.
@@ -35,10 +35,10 @@ def collection(kind: type[KubeObject], namespace: str | None = None, **parameter
 def single(
     kind: type[KubeObject], name: str, namespace: str | None = None, **parameters: str
 ) -> str:
-    """The path of one object, with the parameters that are not empty.
+    """The path of one object, with the given parameters except empty ones.
 
     Raises:
-        Invalid: No object of this driver's kinds, or no namespace, can have that name.
+        Invalid: No object, or no namespace, can have that name.
     """
     path = collection(kind, namespace)
     _check(f"name in {kind.plural}", name, _NAME, _NAME_LIMIT)

@@ -41,13 +41,10 @@ def parse_quantity(text: str) -> Fraction:
 
 
 def canonical_quantity(amount: int) -> str:
-    """A whole amount as the API server writes it: `32Gi`, `20`, `1k`.
+    """A whole amount, not negative, as the API server writes it: `32Gi`, `20`, `1k`.
 
-    The API server rewrites every quantity to the largest suffix that needs no fraction; writing
-    another form would look like a difference for ever. Powers of 1024 are taken where one fits.
-
-    Args:
-        amount: Not negative; bytes for memory.
+    The API server rewrites every quantity to the largest suffix that needs no fraction, so another
+    form would look like a difference for ever. Powers of 1024 win where one fits.
     """
     base, suffixes = (1024, _BINARY) if amount % 1024 == 0 else (1000, _DECIMAL)
     power = 0

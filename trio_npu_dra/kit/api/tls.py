@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientCertificate:
-    """Our identity in TLS; certificate (chain) and private key in PEM."""
+    """A client's identity in TLS; certificate (chain) and private key in PEM."""
 
     certificate: Material
     key: Material
@@ -28,9 +28,9 @@ class Trust(Enum):
     """Whom a person's client trusts where the cluster names no CA; the agent trusts its CA alone.
 
     Attributes:
-        SYSTEM: Those whom the system trusts. As with client-go, `SSL_CERT_FILE` and `SSL_CERT_DIR`
-            in the environment change who that is.
-        ANYONE: Whoever answers, for whatever host.
+        SYSTEM: The system's CAs. As with client-go, `SSL_CERT_FILE` and `SSL_CERT_DIR` in the
+            environment replace them.
+        ANYONE: Any server, for any host.
     """
 
     SYSTEM = "system"
@@ -53,7 +53,9 @@ class Tls:
     ) -> None:
         self._authority = authority
         self._client = client
-        self._files = _files(authority, client)
+        self._files = [authority] if isinstance(authority, Material) else []
+        if client is not None:
+            self._files += [client.certificate, client.key]
         self._marks = self._stat_files()
         self._context = self._load()
 
@@ -78,51 +80,33 @@ class Tls:
         return tuple(file.mark() for file in self._files)
 
     def _load(self) -> ssl.SSLContext:
-        context = _trusting(self._authority)
-        if self._client is not None:
-            _show(context, self._client)
-        return context
-
-
-def _files(authority: Material | Trust, client: ClientCertificate | None) -> tuple[Material, ...]:
-    """What may be replaced."""
-    of_server = () if isinstance(authority, Trust) else (authority,)
-    return of_server if client is None else (*of_server, client.certificate, client.key)
-
-
-def _trusting(authority: Material | Trust) -> ssl.SSLContext:
-    """A context that trusts only *authority*.
-
-    Built by hand: the default context loads the system's CAs (40 ms), and since Python 3.13 refuses
-    CA certificates without an authority key identifier, which clusters do have.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if authority is Trust.SYSTEM:
-        context.load_default_certs()
-        return context
-    if authority is Trust.ANYONE:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        return context
-    with _as_file(authority.read()) as path:
-        try:
+        # Built by hand: the default context loads the system's CAs (40 ms), and since Python 3.13
+        # refuses CA certificates without an authority key identifier, which clusters do have.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self._authority is Trust.SYSTEM:
+            context.load_default_certs()
+        elif self._authority is Trust.ANYONE:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        else:
             # A file, because Python takes only ASCII text, without comments in other scripts.
-            context.load_verify_locations(cafile=path)
-        except ssl.SSLError as error:
-            raise ConfigError(f"{authority.field} is not a PEM certificate: {error}") from error
-    return context
-
-
-def _show(context: ssl.SSLContext, client: ClientCertificate) -> None:
-    """Use a client certificate."""
-    with _as_file(client.certificate.read() + b"\n" + client.key.read()) as path:
-        try:
-            # The empty password keeps OpenSSL from asking a terminal for that of an encrypted key.
-            context.load_cert_chain(path, password="")
-        except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(
-                f"{client.certificate.field} and {client.key.field} do not fit: {error}"
-            ) from error
+            with _as_file(self._authority.read()) as path:
+                try:
+                    context.load_verify_locations(cafile=path)
+                except ssl.SSLError as error:
+                    raise ConfigError(
+                        f"{self._authority.field} is not a PEM certificate: {error}"
+                    ) from error
+        if (client := self._client) is not None:
+            with _as_file(client.certificate.read() + b"\n" + client.key.read()) as path:
+                try:
+                    # The empty password keeps OpenSSL from asking a terminal for the key's.
+                    context.load_cert_chain(path, password="")
+                except (ssl.SSLError, ValueError) as error:
+                    raise ConfigError(
+                        f"{client.certificate.field} and {client.key.field} do not fit: {error}"
+                    ) from error
+        return context
 
 
 @contextmanager

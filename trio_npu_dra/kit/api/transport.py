@@ -2,20 +2,14 @@
 
 Requests go to single connections of httpcore, each of which serves one at a time; idle ones wait on
 a list. The pool that httpx puts around them, and its own objects for requests and answers, cost two
-fifths as much again. `AT_ONCE` requests run side by side, others wait for their turn; so a burst
+fifths as much again. `AT_ONCE` requests run side by side, the rest waits for its turn; so a burst
 opens no more connections than that, and uses them again.
 
 A watch has a connection of its own, so that watches and requests never wait for each other. It is
 one request in minutes: httpx serves it. Cookies, redirects, proxies and compression are off: an API
 server needs none.
 
-Two requests are sent twice, within their deadline (longer retries are up to the callers, see
-`trio_npu_dra.kit.api`):
-
-- a GET that fails with a kept-alive connection, once, on a new connection;
-- a request answered with 401, once, if token or certificates were replaced by now (the caller of a
-  watch opens it again, with the new ones). Where a credential plugin gave them, it is asked for
-  others, outside of the deadline: it may wait for a person.
+Longer retries are up to the callers (see `trio_npu_dra.kit.api`).
 """
 
 from __future__ import annotations
@@ -46,16 +40,16 @@ from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.base.errors import Unavailable
 
 AT_ONCE: Final = 32
-"""Requests under way at most. A kubelet asks for a few claims at a time, those of one pod."""
+"""Requests under way at most. A kubelet prepares a few claims at a time, those of one pod."""
 LINE_SECONDS: Final = 30.0
 """Seconds that one line of a watch may take from its first byte to its end."""
 _IDLE_LIMIT: Final = 8
-"""Idle connections that are kept for as long as the API server does."""
+"""Idle connections that stay open as long as the API server keeps them."""
 _SURPLUS_SECONDS: Final = 5.0
-"""Seconds that further ones are kept for the rest of a burst."""
+"""Seconds that further ones stay open for the rest of a burst."""
 JSON: Final = b"application/json"
 METADATA: Final = b"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""What a list is asked for by whom it is enough of each object."""
+"""The form of a list with the metadata of each object alone."""
 _APPLY: Final = b"application/apply-patch+yaml"  # JSON is YAML
 _DISCONNECTED: Final = (httpcore.RemoteProtocolError, httpcore.ReadError, httpcore.WriteError)
 
@@ -93,7 +87,7 @@ class Transport:
             asked: The request in words, for messages.
             method: The HTTP method.
             path: Path and query.
-            body: JSON; of a PATCH it is applied.
+            body: JSON; a PATCH applies it.
             limit: Bytes of the answer at most.
             accept: The form of the answer.
 
@@ -103,6 +97,7 @@ class Transport:
         used = await self._log_in()
         request = partial(self._request, method, path, body, accept)
         answer = await self._ask_in_time(asked, request, limit)
+        # Outside of the deadline: a credential plugin may wait for a person.
         if answer.status == 401 and await self._log_in(used) is not used:
             await self.close()
             answer = await self._ask_in_time(asked, request, limit)
@@ -114,7 +109,7 @@ class Transport:
         """The lines of an endless answer, on a connection of its own.
 
         The first item is empty and says that the API server accepted the request. No cancel scope
-        is open while the caller handles an item.
+        is open while the caller handles an item. After a 401 the caller opens the watch again.
 
         Args:
             asked: The request in words, for messages.
@@ -126,7 +121,13 @@ class Transport:
         """
         await self._log_in()
         ends = anyio.current_time() + seconds
-        transport = self._new_transport()
+        transport = httpx.AsyncHTTPTransport(
+            # The default context, which would not be used without TLS, costs 40 ms.
+            verify=self._tls() or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            trust_env=False,
+            uds=self._server.unix_socket,
+            socket_options=self._server.socket_options,
+        )
         try:
             response = await self._open(transport, asked, path)
             chunks = chunks_of(response)
@@ -158,7 +159,7 @@ class Transport:
             await self._idle.pop()[1].close()
 
     async def _log_in(self, refused: Credentials | None = None) -> Credentials:
-        """Take other credentials if there is a login and these have ended, or are *refused*."""
+        """The credentials; a login replaces them if they have ended, or are *refused*."""
         if self._credentials.login is not None:
             self._credentials = await self._credentials.login.current(refused)
         return self._credentials
@@ -172,7 +173,7 @@ class Transport:
                 async with self._slots:
                     was_sent = True
                     answer, is_outdated = await self._exchange(asked, request(), limit)
-                    if is_outdated:
+                    if is_outdated:  # once, with the token or certificates that replaced these
                         await self.close()
                         answer, _ = await self._exchange(asked, request(), limit)
         except (TimeoutError, *BROKEN) as error:
@@ -213,7 +214,7 @@ class Transport:
     def _request(
         self, method: str, path: str, body: bytes | None, accept: bytes
     ) -> httpcore.Request:
-        """A request with the identity that we have now."""
+        """A request with the present identity."""
         headers = ((b"accept", accept), *self._identity())
         if body is not None:
             headers += ((b"content-type", _APPLY if method == "PATCH" else JSON),)
@@ -222,24 +223,19 @@ class Transport:
     async def _exchange(
         self, asked: str, request: httpcore.Request, limit: int
     ) -> tuple[Answer, bool]:
-        """The answer, and whether it refuses an identity that we have replaced."""
-        connection = await self._take_idle()
-        if connection is not None:
+        """The answer, and whether it refuses an identity that was replaced meanwhile."""
+        while self._idle:
+            _, connection = self._idle.pop()  # the one that was used last
+            if not connection.is_usable:
+                await connection.close()
+                continue
             try:
                 return await self._send(connection, request, asked, limit)
             except _DISCONNECTED:
-                if request.method != b"GET":
+                if request.method != b"GET":  # a write may have reached the server
                     raise
+            break
         return await self._send(Connection(self._server, self._tls()), request, asked, limit)
-
-    async def _take_idle(self) -> Connection | None:
-        """The connection that was used last, if it can be used again."""
-        while self._idle:
-            _, connection = self._idle.pop()
-            if connection.is_usable:
-                return connection
-            await connection.close()
-        return None
 
     async def _send(
         self, connection: Connection, request: httpcore.Request, asked: str, limit: int
@@ -248,19 +244,15 @@ class Transport:
         is_outdated = answer.status == 401 and self._is_outdated(connection, request)
         if is_outdated or self._ended or not connection.is_open:
             await connection.close()
-        else:
-            await self._keep(connection)
-        return answer, is_outdated
-
-    async def _keep(self, connection: Connection) -> None:
-        """Keep a connection for the next request; close those that a burst no longer needs."""
+            return answer, is_outdated
         now = anyio.current_time()
         self._idle.append((now, connection))
         while len(self._idle) > _IDLE_LIMIT and self._idle[0][0] < now - _SURPLUS_SECONDS:
             await self._idle.pop(0)[1].close()
+        return answer, False
 
     def _identity(self) -> Headers:
-        """The header that says who we are, if a certificate does not."""
+        """The client's identity as a header, if there is a token."""
         token = self._credentials.token
         return ((b"authorization", b"Bearer " + token.current().encode()),) if token else ()
 
@@ -268,21 +260,11 @@ class Transport:
         return self._credentials.tls.current() if self._credentials.tls else None
 
     def _is_outdated(self, connection: Connection, request: httpcore.Request) -> bool:
-        """Whether our files have another identity than the request used."""
+        """Whether the files now have another identity than the request used."""
         if self._credentials.token is not None:
             self._credentials.token.reread()
         is_same = all(header in request.headers for header in self._identity())
         return not is_same or self._tls() is not connection.tls
-
-    def _new_transport(self) -> httpx.AsyncHTTPTransport:
-        """A connection for one watch."""
-        return httpx.AsyncHTTPTransport(
-            # The default context, which would not be used without TLS, costs 40 ms.
-            verify=self._tls() or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            trust_env=False,
-            uds=self._server.unix_socket,
-            socket_options=self._server.socket_options,
-        )
 
     def _unreachable(self, asked: str, error: Exception) -> Unavailable:
         if isinstance(error, TimeoutError):
@@ -292,13 +274,10 @@ class Transport:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost message: the outer errors of a failed TLS handshake have none.
-
-    httpcore clears `__cause__` of the errors that it raises, hence the context.
-    """
+    """The innermost message: the outer errors of a failed TLS handshake have none."""
     words = type(error).__name__
     cause: BaseException | None = error
     while cause is not None:
         words = str(cause) or words
-        cause = cause.__cause__ or cause.__context__
+        cause = cause.__cause__ or cause.__context__  # httpcore clears the cause of its errors
     return words

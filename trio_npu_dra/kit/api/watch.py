@@ -26,13 +26,13 @@ _SHORT_WATCH = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View(Generic[K]):
-    """The objects as last seen, and how far that can be trusted.
+    """The objects as last seen, and whether the view follows changes.
 
     Attributes:
         objects: By name, or `namespace/name`.
-        synced: False until the first list; then *objects* is empty because nothing is known.
+        synced: False before the first list, when *objects* is empty because nothing is known.
         stale_since: `anyio.current_time()` at which contact was lost; `None` while a watch is open,
-            or is opened anew after a list.
+            or while the next one opens after a list.
     """
 
     objects: Mapping[str, K] = field(default_factory=lambda: MappingProxyType({}))
@@ -49,26 +49,25 @@ async def list_and_watch(
 ) -> AsyncGenerator[View[K], None]:
     """Yield a view now, and a new one after each change, loss of contact and recovery, for ever.
 
-    Watches continue from the last bookmark or event. When the API server has forgotten that place,
-    everything is listed again. The same happens after an event that is not understood, because a
-    watch would meet it again, with pauses that grow to minutes. A view stays within the limits of a
-    list. Every failure is retried, also a missing right: roles can be granted later.
-
-    An API server that starts anew has forgotten the place of everybody. To be told so by the watch
-    with which contact comes back is no second loss of contact; in any other watch it is one.
+    Watches continue from the last bookmark or event. A new list follows when the API server has
+    forgotten that place, and, with pauses that grow to minutes, when an event is not understood: a
+    watch would meet it again. A view stays within the limits of a list. Every failure is retried,
+    also a missing right: an administrator can grant it later.
 
     Args:
         client: The API server.
-        kind: What to follow.
-        field_selector: Which of them, `spec.nodeName=n1,spec.driver=d`.
-        listed: What `client.list` gave just now, if that was asked already.
+        kind: The kind of the objects.
+        field_selector: Selects objects, `spec.nodeName=n1,spec.driver=d`.
+        listed: The result of `client.list`, if the caller has just listed.
     """
     retry = Retry(f"watching {kind.plural}", log)
     listed_at = -inf
     picture: _Picture[K] = _Picture(f"watch {kind.plural} {field_selector}".rstrip())
     yield picture.view()
     while True:
-        is_back = False  # contact came back with this watch, which has told nothing yet
+        # Contact came back with this watch, which has sent nothing yet. A restarted API server may
+        # then say that it has forgotten our place: that is no second loss of contact.
+        is_back = False
         try:
             if not picture.version:
                 listed_at = anyio.current_time()
@@ -89,7 +88,7 @@ async def list_and_watch(
             if anyio.current_time() - opened < _SHORT_WATCH:
                 raise Unavailable(f"watch {kind.plural}: ended at once")
         except KubeError as error:
-            # Only a place that is too old is worth a list at once, not one that was just listed.
+            # A place that is too old is worth an immediate list, unless it was just listed.
             is_too_old = isinstance(error, Gone) and anyio.current_time() - listed_at > _SHORT_WATCH
             if picture.stale_since is None and not (is_back and is_too_old):
                 picture.stale_since = anyio.current_time()
@@ -102,11 +101,7 @@ async def list_and_watch(
 
 
 class _Picture(Generic[K]):
-    """The objects while they change.
-
-    Args:
-        asked: What is watched, for messages.
-    """
+    """The objects while they change; *asked* is the watch in words, for messages."""
 
     def __init__(self, asked: str) -> None:
         self._asked = asked
@@ -126,7 +121,7 @@ class _Picture(Generic[K]):
         """Apply an event, and return whether objects changed.
 
         Raises:
-            Unreadable: It is more than a list could have.
+            Unreadable: The objects exceed the limits of a list.
         """
         self.version = event.resource_version
         if event.object is None:
