@@ -9,7 +9,6 @@ import ctypes
 from enum import IntEnum
 from typing import Any, Final, TypeVar
 
-from trio_npu_dra.ascend.dcmi._library import Library
 from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Resources, Severity
 
@@ -20,34 +19,6 @@ _SPARE_BYTES: Final = 256
 
 S = TypeVar("S", bound=ctypes.Structure)
 E = TypeVar("E", bound=IntEnum)
-
-
-def out_struct(library: Library, function: str, struct: type[S], *arguments: int) -> S:
-    """Call with a struct as the last argument and return it filled."""
-    out = spacious(struct)
-    library.call(function, *arguments, ctypes.byref(out))
-    return out
-
-
-def out_int(library: Library, function: str, *arguments: int) -> int:
-    """Call with an int (or enum) as the last argument and return it filled."""
-    out = ctypes.c_int(-1)
-    library.call(function, *arguments, ctypes.byref(out))
-    return out.value
-
-
-def out_uint(library: Library, function: str, *arguments: int) -> int:
-    """Call with an unsigned as the last argument and return it filled."""
-    out = ctypes.c_uint(NONE)
-    library.call(function, *arguments, ctypes.byref(out))
-    return out.value
-
-
-def out_text(library: Library, function: str, *arguments: int, size: int = 256) -> str:
-    """Call with a buffer and its size as the last arguments and return its text."""
-    buffer = ctypes.create_string_buffer(size)
-    library.call(function, *arguments, buffer, size)
-    return text(buffer.value)
 
 
 def spacious(struct: type[S]) -> S:

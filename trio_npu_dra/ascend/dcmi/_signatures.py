@@ -321,7 +321,6 @@ ARGTYPES: dict[str, tuple[Any, ...]] = {
     "dcmi_get_device_chip_info_v2": (*_CHIP, POINTER(dcmi_chip_info_v2)),
     "dcmi_get_product_type": (*_CHIP, c_char_p, c_int),
     "dcmi_get_device_board_info": (*_CHIP, POINTER(dcmi_board_info)),
-    "dcmi_get_mainboard_id": (*_CHIP, _OUT_UINT),
     "dcmi_get_device_pcie_info": (*_CHIP, POINTER(dcmi_pcie_info)),
     "dcmi_get_device_pcie_info_v2": (*_CHIP, POINTER(dcmi_pcie_info_all)),
     "dcmi_get_device_die": (*_CHIP, POINTER(dcmi_die_id)),

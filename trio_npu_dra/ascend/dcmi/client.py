@@ -18,9 +18,6 @@ from trio_npu_dra.ascend.dcmi._answers import (
     counted,
     fault_event,
     known,
-    out_int,
-    out_text,
-    out_uint,
     spacious,
     text,
 )
@@ -28,6 +25,7 @@ from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._library import Library, load
 from trio_npu_dra.ascend.dcmi.calls import OnCall, ignore_call
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotReady, NotSupported
+from trio_npu_dra.ascend.dcmi.generations import V2
 from trio_npu_dra.ascend.dcmi.types import (
     ChipInfo,
     ChipRef,
@@ -39,7 +37,6 @@ from trio_npu_dra.ascend.dcmi.types import (
     Process,
     SuperPodPlace,
 )
-from trio_npu_dra.ascend.dcmi.v2 import V2
 from trio_npu_dra.ascend.dcmi.vdevices import PartitionCalls
 
 MAX_ERROR_CODES: Final = 128
@@ -102,11 +99,11 @@ class Dcmi(PartitionCalls):
         another error, as while chips boot, decides nothing.
         """
         try:
-            self._library.call(self._functions.init)
+            self._library.call(self._generation.init)
         except NotSupported as error:
             if self._is_decided or error.code != NOT_SUPPORT:
                 raise
-            self._library.call(V2.functions.init)
+            self._library.call(V2.init)
             self._generation = V2
         self._is_decided = True
 
@@ -130,8 +127,8 @@ class Dcmi(PartitionCalls):
         Raises:
             NotReady: The library answers "invalid": it does not know the unit yet, or lost it.
         """
-        function = self._functions.is_npu
-        kind = self._int(function, chip)
+        function = self._generation.is_npu
+        kind = self._int(function, *chip.ids)
         if kind == _UNKNOWN_UNIT:
             raise NotReady(0, function, "the unit is of no valid type")
         return kind == _NPU
@@ -150,14 +147,14 @@ class Dcmi(PartitionCalls):
         Raises:
             NotReady: The library answers without one.
         """
-        function = self._functions.physical_id
-        return _told(out_uint(self._library, function, logic_id), function)
+        function = self._generation.physical_id
+        return _told(self._uint(function, logic_id), function)
 
     # --- facts of a chip -------------------------------------------------------------------------
 
     def chip_info(self, chip: ChipRef) -> ChipInfo:
         """Names and AI cores of a chip."""
-        names = self._functions
+        names = self._generation
         now = names.chip_info, c.dcmi_chip_info_v2
         info = self._either(now, (names.chip_info_before, c.dcmi_chip_info), chip)
         is_new = isinstance(info, c.dcmi_chip_info_v2)
@@ -169,19 +166,19 @@ class Dcmi(PartitionCalls):
 
     def product_type(self, chip: ChipRef) -> str:
         """The product's name; not offered by servers with 910 chips, nor by 950."""
-        function = self._offered(self._functions.product_type, "product type")
-        return out_text(self._library, function, *chip.ids)
+        function = self._offered(self._generation.product_type, "product type")
+        return self._text(function, *chip.ids)
 
     def board_id(self, chip: ChipRef) -> int:
         """The board's kind; it tells A3 from older 910 chips."""
-        return int(self._struct(self._functions.board_id, c.dcmi_board_info, chip).board_id)
+        return int(self._struct(self._generation.board_id, c.dcmi_board_info, *chip.ids).board_id)
 
     def pci_bus_id(self, chip: ChipRef) -> str:
         """The PCI address `dddd:bb:dd.f`; the chips of a Duo share one, 950 on the UB have none.
 
         Older libraries do not tell the domain: `bb:dd.f`.
         """
-        names = self._functions
+        names = self._generation
         now = names.pci_bus_id, c.dcmi_pcie_info_all
         info = self._either(now, (names.pci_bus_id_before, c.dcmi_pcie_info), chip)
         place = f"{info.bdf_busid:02x}:{info.bdf_deviceid:02x}.{info.bdf_funcid:x}"
@@ -190,23 +187,23 @@ class Dcmi(PartitionCalls):
 
     def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """The five 32-bit words of a die id; older libraries know the vector die's only."""
-        before = self._functions.vdie_id_before
+        before = self._generation.vdie_id_before
         try:
-            die = self._struct(self._functions.die_id, c.dcmi_die_id, chip, kind)
+            die = self._struct(self._generation.die_id, c.dcmi_die_id, *chip.ids, kind)
         except NotSupported:
             if before is None or kind is not DieKind.VDIE:
                 raise
-            die = self._struct(before, c.dcmi_die_id, chip)
+            die = self._struct(before, c.dcmi_die_id, *chip.ids)
         return tuple(die.soc_die)
 
     def hbm(self, chip: ChipRef) -> Memory:
         """High-bandwidth memory; its size is 0 where the chip has none."""
-        info = self._struct(self._functions.hbm, c.dcmi_hbm_info, chip)
+        info = self._struct(self._generation.hbm, c.dcmi_hbm_info, *chip.ids)
         return Memory(size_mib=info.memory_size, used_mib=info.memory_usage)
 
     def ddr(self, chip: ChipRef) -> Memory:
         """DDR memory; older libraries tell what is used in percent."""
-        names = self._functions
+        names = self._generation
         now = self._offered(names.ddr, "DDR memory"), c.dcmi_get_memory_info_stru
         info = self._either(now, (names.ddr_before, c.dcmi_memory_info), chip)
         size = info.memory_size
@@ -216,11 +213,11 @@ class Dcmi(PartitionCalls):
 
     def driver_version(self) -> str:
         """The Ascend driver's version, such as `24.1.rc2`."""
-        return out_text(self._library, self._functions.driver_version, size=64)
+        return self._text(self._generation.driver_version, size=64)
 
     def link(self, one: ChipRef, other: ChipRef) -> Link:
         """How two chips are connected; 910B, A3 and 950 only."""
-        number = out_int(self._library, self._functions.link, *one.ids, *other.ids)
+        number = self._int(self._generation.link, *one.ids, *other.ids)
         link = known(Link, number)
         return Link.UNKNOWN if link is None else link
 
@@ -231,7 +228,7 @@ class Dcmi(PartitionCalls):
         library has no file of the kernel to read, or no room for more than 31 characters (DCMI
         source).
         """
-        function = self._offered(self._functions.nearest_cpus, "nearest CPUs")
+        function = self._offered(self._generation.nearest_cpus, "nearest CPUs")
         cpus, length = ctypes.create_string_buffer(_CPU_LIST_BYTES), ctypes.c_int(_CPU_LIST_BYTES)
         try:
             self._library.call(function, *chip.ids, cpus, ctypes.byref(length))
@@ -243,8 +240,7 @@ class Dcmi(PartitionCalls):
 
     def super_pod(self, chip: ChipRef) -> SuperPodPlace | None:
         """The die's place in a super pod; A3 and 950 only."""
-        info = spacious(c.dcmi_spod_info)
-        self._device_info(chip, _SUPER_POD_COMMAND, info, ctypes.sizeof(c.dcmi_spod_info))
+        info = self._device_info(chip, _SUPER_POD_COMMAND, spacious(c.dcmi_spod_info))
         place = (info.sdid, info.super_pod_id, info.server_index, info.super_pod_size)
         if NONE in place:
             return None
@@ -254,68 +250,67 @@ class Dcmi(PartitionCalls):
 
     def super_pod_type(self, chip: ChipRef) -> int | None:
         """The kind of super pod or server, also of one that is in no super pod; 950 only."""
-        info = spacious(c.dcmi_spod_info)
-        self._device_info(chip, _SUPER_POD_COMMAND, info, ctypes.sizeof(c.dcmi_spod_info))
+        info = self._device_info(chip, _SUPER_POD_COMMAND, spacious(c.dcmi_spod_info))
         kind = int(info.super_pod_type)
         return None if kind == NONE else kind
 
     def mainboard_id(self, chip: ChipRef) -> int:
         """The kind of the board that the chip is on; 950 only."""
-        function = self._offered(self._functions.mainboard_id, "main board")
-        return out_uint(self._library, function, *chip.ids)
+        function = self._offered(self._generation.mainboard_id, "main board")
+        return self._uint(function, *chip.ids)
 
     # --- health and telemetry --------------------------------------------------------------------
 
     def health(self, chip: ChipRef) -> int:
         """0 normal, 1 minor, 2 major, 3 critical alarm, or `GONE`."""
-        return out_uint(self._library, self._functions.health, *chip.ids)
+        return self._uint(self._generation.health, *chip.ids)
 
     def error_codes(self, chip: ChipRef) -> tuple[int, ...]:
         """Active fault codes, in the library's order."""
         count = ctypes.c_int()
         codes = (ctypes.c_uint * MAX_ERROR_CODES)()
         out = (ctypes.byref(count), codes, MAX_ERROR_CODES)
-        function = self._functions.error_codes
+        function = self._generation.error_codes
         self._library.call(function, *chip.ids, *out)
         return tuple(codes[: counted(count, MAX_ERROR_CODES, function)])
 
     def error_text(self, chip: ChipRef, code: int) -> str:
         """The vendor's words for a fault code."""
-        return out_text(self._library, self._functions.error_text, *chip.ids, code)
+        return self._text(self._generation.error_text, *chip.ids, code)
 
     def network_health(self, chip: ChipRef) -> int:
         """0 or 6 (being set up): the chip's RoCE port is fine. Can block long on a dropped card."""
-        return self._int(self._functions.network_health, chip)
+        return self._int(self._generation.network_health, *chip.ids)
 
     def boot_status(self, chip: ChipRef) -> int:
         """0 not started, 1 BIOS, 2 system starting, 3 finished, 16 services up."""
-        return self._int(self._functions.boot_status, chip)
+        return self._int(self._generation.boot_status, *chip.ids)
 
     def temperature(self, chip: ChipRef) -> int:
         """Degrees Celsius; impossibly high numbers stand for "unknown"."""
-        return self._int(self._functions.temperature, chip)
+        return self._int(self._generation.temperature, *chip.ids)
 
     def power(self, chip: ChipRef) -> int:
         """Power of the chip, in tenths of a watt; 310P chips do not report it."""
-        return self._int(self._functions.power, chip)
+        return self._int(self._generation.power, *chip.ids)
 
     def card_power(self, chip: ChipRef) -> int:
         """Power of the chip's whole card by its MCU, in tenths of a watt; not on 910B, A3 and 950.
 
         Impossibly high numbers stand for "unknown".
         """
-        function = self._offered(self._functions.card_power, "power of a card")
-        return out_int(self._library, function, self.place(chip).card_id)
+        function = self._offered(self._generation.card_power, "power of a card")
+        return self._int(function, self.place(chip).card_id)
 
     def ai_core_utilization(self, chip: ChipRef) -> int:
         """How busy the AI cores are, in percent."""
-        return out_uint(self._library, self._functions.utilization, *chip.ids, _AI_CORES)
+        return self._uint(self._generation.utilization, *chip.ids, _AI_CORES)
 
     def processes(self, chip: ChipRef) -> tuple[Process, ...]:
         """The processes on a chip, of all containers."""
         count = ctypes.c_int()
         found = (c.dcmi_proc_mem_info * MAX_PROCESSES)()
-        function = self._functions.processes
+        function = self._generation.processes
         self._library.call(function, *chip.ids, found, ctypes.byref(count))
         return tuple(
             Process(pid=process.proc_id, memory_bytes=process.proc_mem_usage)
@@ -342,7 +337,7 @@ class Dcmi(PartitionCalls):
         _callbacks.append(callback)
         arguments = (*self._generation.all_chips, c.dcmi_event_filter(), callback)
         try:
-            self._library.call(self._functions.subscribe, *arguments)
+            self._library.call(self._generation.subscribe, *arguments)
         except DcmiError:
             _callbacks.remove(callback)
             raise

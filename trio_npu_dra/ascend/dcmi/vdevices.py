@@ -10,7 +10,7 @@ import ctypes
 from typing import Any, Final
 
 from trio_npu_dra.ascend.dcmi import _signatures as c
-from trio_npu_dra.ascend.dcmi._answers import counted, out_int, resources, spacious, text
+from trio_npu_dra.ascend.dcmi._answers import counted, resources, spacious, text
 from trio_npu_dra.ascend.dcmi._base import Calls
 from trio_npu_dra.ascend.dcmi._codes import INVALID_PARAMETER
 from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError
@@ -27,8 +27,8 @@ class PartitionCalls(Calls):
 
     def multi_die_policy(self) -> MultiDiePolicy:
         """Whether the dies of an A3 card may be parted; A3 only."""
-        function = self._offered(self._functions.multi_die_policy, "multi-die policy")
-        parted = out_int(self._library, function) != 0
+        function = self._offered(self._generation.multi_die_policy, "multi-die policy")
+        parted = self._int(function) != 0
         return MultiDiePolicy.INDEPENDENT if parted else MultiDiePolicy.UNION
 
     # --- partitions -------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ class PartitionCalls(Calls):
         """Ids of the vNPUs that the chip is split into, none twice."""
         info = self._total(chip)
         count = ctypes.c_int(info.vdev_num)
-        ids = info.vdev_id[: counted(count, MAX_VNPUS, self._functions.device_info)]
+        ids = info.vdev_id[: counted(count, MAX_VNPUS, self._generation.device_info)]
         return tuple(dict.fromkeys(ids))
 
     def total_resources(self, chip: ChipRef) -> Resources:
@@ -51,9 +51,7 @@ class PartitionCalls(Calls):
 
     def free_resources(self, chip: ChipRef) -> Resources:
         """What the chip's vNPUs leave of it; as `total_resources`."""
-        info = spacious(c.dcmi_soc_free_resource)
-        size = ctypes.sizeof(c.dcmi_soc_free_resource)
-        self._device_info(chip, (_VDEVICES, _FREE), info, size)
+        info = self._device_info(chip, (_VDEVICES, _FREE), spacious(c.dcmi_soc_free_resource))
         return resources(info.computing, info.media)
 
     def vdevice(self, chip: ChipRef, vdev_id: int) -> VDevice:
@@ -64,9 +62,7 @@ class PartitionCalls(Calls):
         """
         query = spacious(c.dcmi_vdev_query_stru)
         query.vdev_id = vdev_id
-        size = ctypes.sizeof(c.dcmi_vdev_query_stru)
-        self._device_info(chip, (_VDEVICES, _OF_ONE), query, size)
-        info = query.query_info
+        info = self._device_info(chip, (_VDEVICES, _OF_ONE), query).query_info
         return VDevice(
             id=vdev_id,
             template=text(info.name),
@@ -90,7 +86,7 @@ class PartitionCalls(Calls):
             DcmiError: Code -8001 if the board has no such template, the chip not that much left,
                 or the id is taken or not one of this chip's.
         """
-        function = self._offered(self._functions.create_vdevice, "vNPUs")
+        function = self._offered(self._generation.create_vdevice, "vNPUs")
         wanted = c.dcmi_create_vdev_res_stru()
         wanted.vdev_id = _ANY_ID if vdev_id is None else vdev_id
         wanted.vfg_id = _ANY_ID
@@ -107,7 +103,7 @@ class PartitionCalls(Calls):
                 argument, which the id of a vNPU is not.
             DeviceLost: The chip has no such vNPU.
         """
-        function = self._offered(self._functions.destroy_vdevice, "vNPUs")
+        function = self._offered(self._generation.destroy_vdevice, "vNPUs")
         try:
             self._library.call(function, *chip.ids, vdev_id)
         except DcmiError as error:
@@ -117,15 +113,15 @@ class PartitionCalls(Calls):
 
     def vnpu_mode(self) -> VnpuMode:
         """Whom the node's vNPUs are for; one for virtual machines has no device node."""
-        function = self._offered(self._functions.vdevice_mode, "mode of vNPUs")
-        is_vm = out_int(self._library, function) != 0
+        function = self._offered(self._generation.vdevice_mode, "mode of vNPUs")
+        is_vm = self._int(function) != 0
         return VnpuMode.VIRTUAL_MACHINE if is_vm else VnpuMode.CONTAINER
 
     # --- shares ----------------------------------------------------------------------------------
 
     def device_share(self, chip: ChipRef) -> bool:
         """Whether several containers may open the chip at once."""
-        return self._int(self._functions.device_share, chip) == 1
+        return self._int(self._generation.device_share, *chip.ids) == 1
 
     def set_device_share(self, chip: ChipRef, *, enabled: bool) -> None:
         """Let several containers open the chip at once, or not; of an A3 card all dies.
@@ -135,10 +131,7 @@ class PartitionCalls(Calls):
         Raises:
             Busy: The chip is in use.
         """
-        self._library.call(self._functions.set_device_share, *chip.ids, int(enabled))
+        self._library.call(self._generation.set_device_share, *chip.ids, int(enabled))
 
     def _total(self, chip: ChipRef) -> Any:
-        info = spacious(c.dcmi_soc_total_resource)
-        size = ctypes.sizeof(c.dcmi_soc_total_resource)
-        self._device_info(chip, (_VDEVICES, _TOTAL), info, size)
-        return info
+        return self._device_info(chip, (_VDEVICES, _TOTAL), spacious(c.dcmi_soc_total_resource))
