@@ -19,7 +19,7 @@ from dev.site.unhealthy_boards import npu as unhealthy_npu
 from tests.claims.node import NodeOnDisk, board, npu
 from tests.device_plugin.instance import RESOURCE, Instance, Kubelet
 from tests.device_plugin.instance import given as pod_devices
-from trio_npu_dra.agent.device_plugin.chooser import Chosen
+from trio_npu_dra.agent.device_plugin.chooser import ChosenChips
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.kit.base.errors import AllocationRefused
@@ -35,9 +35,9 @@ def ids(*numbers: int) -> list[str]:
     return [f"Ascend910-{number}" for number in numbers]
 
 
-def choice(pod: str, *numbers: int) -> Chosen:
+def choice(pod: str, *numbers: int) -> ChosenChips:
     """What was chosen for a pod."""
-    return Chosen(namespace="ml", pod=pod, uid=f"uid-{pod}", numbers=numbers)
+    return ChosenChips(namespace="ml", pod=pod, uid=f"uid-{pod}", numbers=numbers)
 
 
 def whole(chip: Chip) -> ResourceDevice:
@@ -49,11 +49,11 @@ def whole(chip: Chip) -> ResourceDevice:
 class Scheduler:
     """Chooses chips for pods; remembers which of them it was told to have theirs."""
 
-    chosen: list[Chosen] = field(default_factory=list)
+    chosen: list[ChosenChips] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     is_away: bool = False
 
-    async def choices(self, resource: str, count: int) -> Sequence[Chosen]:
+    async def choices(self, resource: str, count: int) -> Sequence[ChosenChips]:
         """Those of pods that may have a container which wants so many."""
         await trio.lowlevel.checkpoint()
         assert resource == RESOURCE
@@ -61,7 +61,7 @@ class Scheduler:
             raise AllocationRefused("nobody can tell")
         return [each for each in self.chosen if len(each.numbers) >= count]
 
-    def given(self, chosen: Chosen, resource: str) -> None:
+    def given(self, chosen: ChosenChips, resource: str) -> None:
         """Its pod has got them."""
         assert resource == RESOURCE
         self.chosen[self.chosen.index(chosen)] = replace(chosen, is_served=True)

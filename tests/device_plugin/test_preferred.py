@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_npu_dra.agent.device_plugin.preferred import Place, preferred
+from trio_npu_dra.agent.device_plugin.preferred import Location, preferred
 
 
-def server(count: int, *, ring: int, card: int = 1, numa: int | None = None) -> dict[str, Place]:
+def server(count: int, *, ring: int, card: int = 1, numa: int | None = None) -> dict[str, Location]:
     """A board: so many chips in each ring, on each card and near each NUMA node."""
     return {
-        f"n-{number}": Place(
+        f"n-{number}": Location(
             number=number,
             domain=f"ring-{number // ring}",
             card=number // card,
@@ -28,7 +28,7 @@ def server(count: int, *, ring: int, card: int = 1, numa: int | None = None) -> 
     }
 
 
-def shared(count: int, *, shares: int, numa: int | None = None) -> dict[str, Place]:
+def shared(count: int, *, shares: int, numa: int | None = None) -> dict[str, Location]:
     """A board of which each chip has so many shares; share 1 of chip 2 is `n-201`."""
     chips = server(count, ring=count, numa=numa)
     return {
@@ -75,7 +75,7 @@ def ids(*numbers: int) -> list[str]:
     ],
 )
 def test_best_choices(
-    places: Mapping[str, Place], free: Collection[int], size: int, chosen: Collection[int]
+    places: Mapping[str, Location], free: Collection[int], size: int, chosen: Collection[int]
 ) -> None:
     """Each rule, where those above it do not decide."""
     assert preferred(places, ids(*free), [], size) == tuple(ids(*chosen))
@@ -110,7 +110,7 @@ def test_best_shares(free: Collection[int], size: int, chosen: Collection[int]) 
 def test_a_card_that_is_used_up_is_not_broken() -> None:
     """A card of one chip is taken whole, rather than half of one that has two."""
     places = {
-        f"n-{number}": Place(number=number, domain="ring-0", card=card, numa_node=None)
+        f"n-{number}": Location(number=number, domain="ring-0", card=card, numa_node=None)
         for number, card in enumerate((0, 0, 1))
     }
     assert preferred(places, ids(0, 1, 2), [], 1) == ("n-2",)
@@ -148,7 +148,7 @@ def test_a_board_near_many_numa_nodes() -> None:
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> tuple[dict[str, Place], list[str], list[str], int]:
+def questions(draw: st.DrawFn) -> tuple[dict[str, Location], list[str], list[str], int]:
     """A board, what of it is free, what of that is needed, and how many are wanted."""
     count = draw(st.integers(1, 8))
     per_card = draw(st.sampled_from([1, 2]))
@@ -156,7 +156,7 @@ def questions(draw: st.DrawFn) -> tuple[dict[str, Place], list[str], list[str], 
     rings = draw(st.lists(st.sampled_from("abc"), min_size=count, max_size=count))
     nodes = draw(st.lists(st.sampled_from([None, 0, 1]), min_size=count, max_size=count))
     places = {
-        f"n-{number}": Place(
+        f"n-{number}": Location(
             number=number // shares,
             domain=rings[number // shares // per_card],
             card=number // per_card if shares == 1 else number // shares,
@@ -171,7 +171,7 @@ def questions(draw: st.DrawFn) -> tuple[dict[str, Place], list[str], list[str], 
 
 
 def cost(
-    places: Mapping[str, Place], free: Collection[str], chosen: Collection[str]
+    places: Mapping[str, Location], free: Collection[str], chosen: Collection[str]
 ) -> tuple[object, ...]:
     """How bad a choice is, straight from the words of the rules."""
     taken = [places[id_] for id_ in chosen]
@@ -186,17 +186,17 @@ def cost(
     )
 
 
-def free_parts(places: Mapping[str, Place], free: Collection[str]) -> Mapping[int, int]:
+def free_parts(places: Mapping[str, Location], free: Collection[str]) -> Mapping[int, int]:
     """How many parts of each chip are free."""
     return Counter(places[id_].number for id_ in free if places[id_].part is not None)
 
 
-def rank(free: Mapping[int, int], place: Place) -> tuple[int, ...]:
+def rank(free: Mapping[int, int], place: Location) -> tuple[int, ...]:
     """The lower, the rather it is chosen of equally good ones."""
     return free.get(place.number, 0), place.number, place.part or 0
 
 
-def card(place: Place) -> Hashable:
+def card(place: Location) -> Hashable:
     """A card in its domain."""
     return place.domain, place.card
 
@@ -208,7 +208,9 @@ def broken(every: Iterable[Hashable], left: Iterable[Hashable]) -> int:
 
 
 @given(questions())
-def test_no_choice_is_better(question: tuple[dict[str, Place], list[str], list[str], int]) -> None:
+def test_no_choice_is_better(
+    question: tuple[dict[str, Location], list[str], list[str], int],
+) -> None:
     """All choices are compared."""
     places, free, needed, size = question
     if size == 0:

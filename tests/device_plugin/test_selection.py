@@ -9,7 +9,7 @@ import pytest
 from tests.holds.entries import chip
 from trio_npu_dra.agent.device_plugin.names import (
     USUAL,
-    DeviceId,
+    ResourceDeviceId,
     is_huaweis,
     parse_cdi_name,
     parse_id,
@@ -103,15 +103,19 @@ def test_dies_that_are_shared_together_are_not_shared_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("resource", "id_", "said"),
     [
-        (USUAL_910, "Ascend910-3", DeviceId(physical_id=3)),
-        ("huawei.com/npu", "npu-12", DeviceId(physical_id=12)),
-        ("example.com/a-5", "a-5-0", DeviceId(physical_id=0)),
-        ("huawei.com/Ascend310P", "Ascend310P-1-99", DeviceId(physical_id=1, share=99)),
-        ("huawei.com/Ascend910-2c", "Ascend910-2c-100-7", DeviceId(physical_id=7, vnpu=100)),
+        (USUAL_910, "Ascend910-3", ResourceDeviceId(physical_id=3)),
+        ("huawei.com/npu", "npu-12", ResourceDeviceId(physical_id=12)),
+        ("example.com/a-5", "a-5-0", ResourceDeviceId(physical_id=0)),
+        ("huawei.com/Ascend310P", "Ascend310P-1-99", ResourceDeviceId(physical_id=1, share=99)),
+        (
+            "huawei.com/Ascend910-2c",
+            "Ascend910-2c-100-7",
+            ResourceDeviceId(physical_id=7, vnpu=100),
+        ),
         (
             "huawei.com/Ascend310P-4c.3cpu.ndvpp",
             "Ascend310P-4c.3cpu.ndvpp-101-2",
-            DeviceId(physical_id=2, vnpu=101),
+            ResourceDeviceId(physical_id=2, vnpu=101),
         ),
         ("huawei.com/npu-core", "npu-core-5", None),
         ("huawei.com/Ascend910-2c", "Ascend910-2c-7", None),
@@ -122,7 +126,7 @@ def test_dies_that_are_shared_together_are_not_shared_one_by_one() -> None:
         (USUAL_910, f"Ascend910-{'9' * 30}", None),
     ],
 )
-def test_ids_tell_the_device(resource: str, id_: str, said: DeviceId | None) -> None:
+def test_ids_tell_the_device(resource: str, id_: str, said: ResourceDeviceId | None) -> None:
     """Ours, and those of Huawei's device plugin; there and back."""
     assert parse_id(resource, id_) == said
     if said is not None:

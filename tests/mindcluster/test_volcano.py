@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.mindcluster.chips import RESOURCE, a3, b4, of_950
-from trio_npu_dra.agent.device_plugin.chooser import Chosen
+from trio_npu_dra.agent.device_plugin.chooser import ChosenChips
 from trio_npu_dra.agent.mindcluster.volcano import (
     KUBELETS,
     LATEST,
@@ -195,7 +195,7 @@ async def test_a_pod_says_what_it_has_got(autojump_clock: MockClock, nursery: tr
     server = Server(pod("a", 5, 4), pod("b", 6, 7, time=9))
     volcano = opened(server)
     first, second = await volcano.choices(RESOURCE, 2)
-    assert first == Chosen(
+    assert first == ChosenChips(
         namespace="ml", pod="a", uid="uid-a", numbers=(5, 4), time=5, is_served=False
     )
     server.error = Unavailable("away")

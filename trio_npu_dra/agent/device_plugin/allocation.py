@@ -14,7 +14,7 @@ from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.exclusion import refuse_if_held
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.device_plugin.cdi_file import DevicesFile
-from trio_npu_dra.agent.device_plugin.chooser import Chooser, Chosen
+from trio_npu_dra.agent.device_plugin.chooser import Chooser, ChosenChips
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.device_plugin.names import device_id
 from trio_npu_dra.agent.device_plugin.pods import PodHolds
@@ -208,7 +208,7 @@ class ResourcePlugin:
 
     # --- what a scheduler has chosen -------------------------------------------------------------
 
-    async def _chosen(self, devices: Sequence[ResourceDevice]) -> Chosen | None:
+    async def _chosen(self, devices: Sequence[ResourceDevice]) -> ChosenChips | None:
         """What was chosen for the pod that gets these; None if nothing was.
 
         Raises:
@@ -233,7 +233,7 @@ class ResourcePlugin:
             )
         return None
 
-    def _waiting(self, choices: Iterable[Chosen]) -> list[Chosen]:
+    def _waiting(self, choices: Iterable[ChosenChips]) -> list[ChosenChips]:
         """Those for pods that have not got their chips, whatever their authors write on them."""
         has = Counter(self._tools.pods.holders(self._resource).values())
         return [
@@ -242,7 +242,7 @@ class ResourcePlugin:
             if not chosen.is_served and has[chosen.owner] < len(chosen.numbers)
         ]
 
-    def _why_not(self, chosen: Chosen) -> str:
+    def _why_not(self, chosen: ChosenChips) -> str:
         """Why a pod does not get what was chosen for it."""
         holders = self._tools.pods.holders(self._resource)
         offered = {device.chip.physical_id: device for device in self._offered.values()}

@@ -8,7 +8,7 @@ from typing import NoReturn, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ChosenChips:
     """Chips that were chosen for a pod.
 
     Attributes:
@@ -36,7 +36,7 @@ class Chosen:
 class Chooser(Protocol):
     """Knows what was chosen."""
 
-    async def choices(self, resource: str, count: int) -> Sequence[Chosen]:
+    async def choices(self, resource: str, count: int) -> Sequence[ChosenChips]:
         """What was chosen for pods that have not started, next one first.
 
         Of these pods a container wants so many devices of the resource. The kubelet does not say
@@ -46,7 +46,7 @@ class Chooser(Protocol):
             AllocationRefused: Nobody can tell.
         """
 
-    def given(self, chosen: Chosen, resource: str) -> None:
+    def given(self, chosen: ChosenChips, resource: str) -> None:
         """Note that its pod has got the chips."""
 
     async def keep(self) -> NoReturn:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self, TypeAlias
 
-from trio_npu_dra.agent.device_plugin.names import DeviceId
+from trio_npu_dra.agent.device_plugin.names import ResourceDeviceId
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import POD_PREFIX, Holder, HolderKind
 from trio_npu_dra.ascend.model import Chip
@@ -61,7 +61,7 @@ class ResourceDevice:
 
     def _id(self, share: int | None) -> str:
         vnpu = self.partition.vnpu if self.partition else None
-        about = DeviceId(physical_id=self.chip.physical_id, share=share, vnpu=vnpu)
+        about = ResourceDeviceId(physical_id=self.chip.physical_id, share=share, vnpu=vnpu)
         return about.text(self.resource)
 
     @property

@@ -35,7 +35,7 @@ _MEDIA: Final = {"m": "dvpp", "nm": "ndvpp"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceId:
+class ResourceDeviceId:
     """What the id of a device says.
 
     Attributes:
@@ -61,10 +61,10 @@ class DeviceId:
 
 def device_id(resource: str, physical_id: int) -> str:
     """The id of a whole chip in a resource."""
-    return DeviceId(physical_id=physical_id).text(resource)
+    return ResourceDeviceId(physical_id=physical_id).text(resource)
 
 
-def parse_id(resource: str, id_: str) -> DeviceId | None:
+def parse_id(resource: str, id_: str) -> ResourceDeviceId | None:
     """What an id in a resource says; None if it is of another form."""
     last = _last(resource)
     tail = id_.removeprefix(f"{last}-")
@@ -72,14 +72,14 @@ def parse_id(resource: str, id_: str) -> DeviceId | None:
         return None
     if is_of_partitions(resource):
         match = re.fullmatch(f"({_NUMBER})-({_NUMBER})", tail)
-        return DeviceId(vnpu=int(match[1]), physical_id=int(match[2])) if match else None
+        return ResourceDeviceId(vnpu=int(match[1]), physical_id=int(match[2])) if match else None
     match = re.fullmatch(f"({_NUMBER})(?:-({_NUMBER}))?", tail)
     if match is None:
         return None
-    return DeviceId(physical_id=int(match[1]), share=int(match[2]) if match[2] else None)
+    return ResourceDeviceId(physical_id=int(match[1]), share=int(match[2]) if match[2] else None)
 
 
-def parse_cdi_name(name: str) -> DeviceId | None:
+def parse_cdi_name(name: str) -> ResourceDeviceId | None:
     """The same of an id whose resource is not known, and which is of no share."""
     partition = re.fullmatch(f"(.+)-{_NUMBER}-{_NUMBER}", name)
     whole = re.fullmatch(f"(.+)-{_NUMBER}", name)

@@ -29,7 +29,7 @@ _NUMA_LIMIT: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Location:
     """Where a device is.
 
     Attributes:
@@ -55,9 +55,9 @@ _Best: TypeAlias = dict[int, _Cost]
 """The best choice of each size."""
 
 
-def place_of(chip: Chip, part: int | None = None) -> Place:
+def place_of(chip: Chip, part: int | None = None) -> Location:
     """Where a chip is, or one of its parts."""
-    return Place(
+    return Location(
         number=chip.physical_id,
         domain=chip.topology_group or f"card-{chip.card_id}",
         card=chip.card_id if part is None else chip.physical_id,
@@ -67,7 +67,7 @@ def place_of(chip: Chip, part: int | None = None) -> Place:
 
 
 def preferred(
-    places: Mapping[str, Place], available: Collection[str], needed: Collection[str], size: int
+    places: Mapping[str, Location], available: Collection[str], needed: Collection[str], size: int
 ) -> tuple[str, ...]:
     """The ids that a container had best get, the lowest chip first; of parts the fullest chip.
 
@@ -96,7 +96,7 @@ def preferred(
     return tuple(id_ for bit, id_ in _bits(ids) if -best[-1] & bit)
 
 
-def _in_order(free: Mapping[str, Place]) -> list[str]:
+def _in_order(free: Mapping[str, Location]) -> list[str]:
     """Ids as they are to be chosen of equally good ones."""
     parts = Counter(place.number for place in free.values())
 
@@ -110,7 +110,7 @@ def _in_order(free: Mapping[str, Place]) -> list[str]:
 
 
 def _near(
-    places: Mapping[str, Place],
+    places: Mapping[str, Location],
     ids: Sequence[str],
     must: Sequence[str],
     numa_nodes: Collection[int | None],
@@ -142,7 +142,7 @@ class _Choice:
 
     def __init__(
         self,
-        places: Mapping[str, Place],
+        places: Mapping[str, Location],
         ids: Sequence[str],
         must: Collection[str],
         numa_nodes: Collection[int | None],

@@ -27,7 +27,7 @@ _NAME_LIMIT: Final = 34  # 63 characters have room for that, and for what a vNPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Rule:
+class _SelectionRule:
     """Some chips, and where they go.
 
     Attributes:
@@ -55,7 +55,7 @@ class Selection:
         shares: Among how many pods a chip is divided; 1 for none.
     """
 
-    rules: tuple[_Rule, ...] = ()
+    rules: tuple[_SelectionRule, ...] = ()
     shares: int = 1
 
     @classmethod
@@ -100,14 +100,14 @@ def _has_shares(family: ChipFamily) -> bool:
     return TRAITS[family].dies_of_module == 1
 
 
-def _parse(text: str) -> _Rule:
+def _parse(text: str) -> _SelectionRule:
     selector, equals, resource = text.partition("=")
     if equals:
         _check_resource(resource, text)
     if selector == _ALL:
-        return _Rule(resource=resource)
+        return _SelectionRule(resource=resource)
     if selector in set(ChipFamily):
-        return _Rule(family=ChipFamily(selector), resource=resource)
+        return _SelectionRule(family=ChipFamily(selector), resource=resource)
     match = _RANGE.fullmatch(selector)
     if match is None:
         families = ", ".join(ChipFamily)
@@ -118,7 +118,7 @@ def _parse(text: str) -> _Rule:
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
         raise ConfigError(f"{_FLAG}={text}: the range {selector} is empty")
-    return _Rule(ids=range(first, last + 1), resource=resource)
+    return _SelectionRule(ids=range(first, last + 1), resource=resource)
 
 
 def _check_resource(resource: str, text: str) -> None:

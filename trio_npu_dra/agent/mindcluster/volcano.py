@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 import trio
 
-from trio_npu_dra.agent.device_plugin.chooser import Chosen
+from trio_npu_dra.agent.device_plugin.chooser import ChosenChips
 from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
 from trio_npu_dra.agent.mindcluster.node_writer import MANAGER, RETRY_LIMIT
 from trio_npu_dra.ascend.model import Board, Chip
@@ -50,7 +50,7 @@ _STUCK_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PodDemand:
     """What the containers of a pod want of a resource.
 
     Attributes:
@@ -75,11 +75,11 @@ class VolcanosChoices:
         self._client = client
         self._board = board
         self._selector = f"spec.nodeName={node_name},status.phase=Pending"
-        self._wanted_by: dict[str, Mapping[str, Wanted]] = {}  # by the pod's UID, and resource
+        self._wanted_by: dict[str, Mapping[str, PodDemand]] = {}  # by the pod's UID, and resource
         self._to_write: dict[str, Pod] = {}
         self._wanted = trio.Event()
 
-    async def choices(self, resource: str, count: int) -> Sequence[Chosen]:
+    async def choices(self, resource: str, count: int) -> Sequence[ChosenChips]:
         """What Volcano chose for pods of which a container wants so many chips, the earliest first.
 
         Nothing for a pod that cannot be read: every tenant can write one, and others need their
@@ -104,11 +104,11 @@ class VolcanosChoices:
         ]
         return sorted(found, key=lambda one: (one.time, one.uid))
 
-    async def _annotated(self, resource: str) -> list[Chosen]:
+    async def _annotated(self, resource: str) -> list[ChosenChips]:
         """The choices that are on pods, whatever these want."""
         chips = self._board.value.chips
         uids: set[str | None] = set()
-        found: list[Chosen] = []
+        found: list[ChosenChips] = []
         pages = self._client.pages(PodMetadata, field_selector=self._selector, page=_PAGE)
         async with aclosing(pages):
             async for page in pages:  # all pods together may be larger than our memory
@@ -117,7 +117,7 @@ class VolcanosChoices:
         self._wanted_by = {uid: one for uid, one in self._wanted_by.items() if uid in uids}
         return found
 
-    async def _wanted_of(self, chosen: Chosen) -> Mapping[str, Wanted]:
+    async def _wanted_of(self, chosen: ChosenChips) -> Mapping[str, PodDemand]:
         """What containers of a pod want, which cannot change: it is read once."""
         if chosen.uid not in self._wanted_by:
             found = await self._client.list_all(
@@ -139,7 +139,7 @@ class VolcanosChoices:
             }
         return self._wanted_by[chosen.uid]
 
-    def given(self, chosen: Chosen, resource: str) -> None:
+    def given(self, chosen: ChosenChips, resource: str) -> None:
         """Have it written on the pod which chips it has."""
         ids = ",".join(sorted(device_id(resource, number) for number in chosen.numbers))
         meta = PodMeta(
@@ -175,7 +175,7 @@ class VolcanosChoices:
 
 def choices_on(
     pods: Iterable[PodMetadata], resource: str, chips: Iterable[Chip]
-) -> Iterator[Chosen]:
+) -> Iterator[ChosenChips]:
     """The choices that are on pods; pure.
 
     Args:
@@ -190,7 +190,7 @@ def choices_on(
         numbers = _numbers_in(annotations.get(resource, ""), number_of)
         time = annotations.get(TIME, "")
         if numbers and _TIME.fullmatch(time) and meta.deletion_timestamp is None:
-            yield Chosen(
+            yield ChosenChips(
                 namespace=meta.namespace or "",
                 pod=meta.name,
                 uid=meta.uid or "",
@@ -200,7 +200,7 @@ def choices_on(
             )
 
 
-def wanted_of(pod: Pod, resource: str) -> Wanted:
+def wanted_of(pod: Pod, resource: str) -> PodDemand:
     """What a pod wants of a resource; pure.
 
     Nothing where an init container wants more than the others together. The kubelet does not list
@@ -211,7 +211,7 @@ def wanted_of(pod: Pod, resource: str) -> Wanted:
     later = [_limit(container, resource) for container in spec.containers]
     total = sum(later)
     is_more = max(first, default=0) > total
-    return Wanted(counts=frozenset() if is_more else frozenset([*first, *later]), total=total)
+    return PodDemand(counts=frozenset() if is_more else frozenset([*first, *later]), total=total)
 
 
 def _limit(container: Container, resource: str) -> int:
