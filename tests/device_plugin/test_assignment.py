@@ -312,7 +312,7 @@ def test_what_waits_is_told_with_the_reason() -> None:
         return {**waiting(BOARD, holds, selection, given=pods, unclear=chips)}
 
     assert told("0,3", [0]) == {
-        "npu-0": f"to {RESOURCE}, but a process uses it that belongs to nobody known"
+        "npu-0": f"to {RESOURCE}, but a process uses it that belongs to no known pod or claim"
     }
     by_pod = "but it is held by a pod of a device plugin"
     assert told("1") == {

@@ -39,29 +39,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """What can be asked of the daemon.
-
-    Attributes:
-        board: The NPUs.
-        watch: How the watcher learns of faults.
-        features: What the API server keeps.
-        worker: Has the calls that have not returned.
-        faults: What is remembered of faults.
-        holds: Who has what.
-        partitioning: Whether chips are cut for claims.
-        resources: The devices of each device plugin resource.
-        waiting: Why chips are not yet where they belong, by name.
-    """
+    """What can be asked of the daemon."""
 
     board: Observable[Board]
-    watch: Observable[WatchStatus]
-    features: Observable[ServerFeatures | None]
-    worker: DcmiWorker
-    faults: NodeFaults
+    watch: Observable[WatchStatus]  # how the watcher learns of faults
+    features: Observable[ServerFeatures | None]  # what the API server keeps
+    worker: DcmiWorker  # has the calls that have not returned
+    faults: NodeFaults  # what is remembered of faults
     holds: Observable[tuple[Hold, ...]]
-    partitioning: Observable[PartitionMode]
-    resources: Observable[DevicesByResource]
-    waiting: Observable[Mapping[str, str]]
+    partitioning: Observable[PartitionMode]  # whether chips are cut for claims
+    resources: Observable[DevicesByResource]  # the devices of each device plugin resource
+    waiting: Observable[Mapping[str, str]]  # why chips are not yet where they belong, by name
 
     def pages(self) -> Handler:
         """The answer to each request."""

@@ -35,80 +35,47 @@ class _Report(BaseModel):
 
 
 class FaultReport(_Report):
-    """One thing that is wrong.
+    """One thing that is wrong."""
 
-    Attributes:
-        code: Eight hex digits; zeros are an alarm without a code.
-        level: How it is to be handled.
-        rule: Why it has this level.
-        text: The library's words, empty when it has none.
-        since: RFC 3339.
-    """
-
-    code: str
-    level: str
-    rule: str
-    text: str
-    since: str
+    code: str  # eight hex digits; zeros are an alarm without a code
+    level: str  # how it is to be handled
+    rule: str  # why it has this level
+    text: str  # the library's words, empty when it has none
+    since: str  # RFC 3339
 
 
 class NpuReport(_Report):
-    """One NPU.
+    """One NPU."""
 
-    Attributes:
-        device: Its name.
-        offered_as: Its device's name in slices and claims, such as that of a module; empty while it
-            is not handed out but for partitions of it.
-        level: Of the worst fault.
-        state: `Healthy`, `Unhealthy` or `Unknown`.
-        faults: Worst first.
-        unmonitored: Why its health cannot be read; empty if it can.
-        network: What is wrong with its RoCE port.
-        held_by: The claims and pods that hold it, `namespace/name`.
-    """
-
-    device: str
+    device: str  # its name
+    # Its device's name in slices and claims, such as that of a module; empty while it is not handed
+    # out but for partitions of it
     offered_as: str = ""
-    level: str
-    state: str
-    faults: tuple[FaultReport, ...] = ()
-    unmonitored: str = ""
-    network: str = ""
-    held_by: tuple[str, ...] = ()
+    level: str  # of the worst fault
+    state: str  # `Healthy`, `Unhealthy` or `Unknown`
+    faults: tuple[FaultReport, ...] = ()  # worst first
+    unmonitored: str = ""  # why its health cannot be read; empty if it can
+    network: str = ""  # what is wrong with its RoCE port
+    held_by: tuple[str, ...] = ()  # the claims and pods that hold it, `namespace/name`
 
 
 class HungCallReport(_Report):
-    """A call into libdcmi.so that has not returned.
+    """A call into libdcmi.so that has not returned."""
 
-    Attributes:
-        function: What was called.
-        device: The NPU; empty for the Ascend driver as a whole.
-        since: RFC 3339.
-    """
-
-    function: str
-    device: str
-    since: str
+    function: str  # what was called
+    device: str  # the NPU; empty for the Ascend driver as a whole
+    since: str  # RFC 3339
 
 
 class PartitionReport(_Report):
-    """A vNPU that exists.
+    """A vNPU that exists."""
 
-    Attributes:
-        vnpu: Its id.
-        npu: The NPU that it is of.
-        template: What it was cut by; empty if that is not told.
-        is_ours: Whether it was cut for a claim.
-        held_by: The claim, or the pod, that has it: `namespace/name`.
-        holder: The same with what it is.
-    """
-
-    vnpu: int
-    npu: str
-    template: str
-    is_ours: bool = False
-    held_by: str = ""
-    holder: str = ""
+    vnpu: int  # its id
+    npu: str  # the NPU that it is of
+    template: str  # what it was cut by; empty if that is not told
+    is_ours: bool = False  # whether it was cut for a claim
+    held_by: str = ""  # the claim, or the pod, that has it: `namespace/name`
+    holder: str = ""  # the same with what it is
 
     def __str__(self) -> str:
         """One line for people."""
@@ -118,35 +85,21 @@ class PartitionReport(_Report):
 
 
 class PartitioningReport(_Report):
-    """How NPUs are cut into partitions.
+    """How NPUs are cut into partitions."""
 
-    Attributes:
-        is_on: Whether they are cut for claims.
-        problem: Why no partition is published all the same; empty if they are.
-        refused: Why single NPUs are not cut, by their names.
-        partitions: The vNPUs that exist.
-    """
-
-    is_on: bool = False
-    problem: str = ""
-    refused: dict[str, str] = {}
-    partitions: tuple[PartitionReport, ...] = ()
+    is_on: bool = False  # whether they are cut for claims
+    problem: str = ""  # why no partition is published all the same; empty if they are
+    refused: dict[str, str] = {}  # why single NPUs are not cut, by their names
+    partitions: tuple[PartitionReport, ...] = ()  # the vNPUs that exist
 
 
 class ResourceReport(_Report):
-    """A device plugin resource.
+    """A device plugin resource."""
 
-    Attributes:
-        name: Such as `huawei.com/Ascend910`.
-        devices: How many it has.
-        healthy: How many of them pods may get.
-        held: How many of them pods have.
-    """
-
-    name: str
-    devices: int
-    healthy: int
-    held: int
+    name: str  # such as `huawei.com/Ascend910`
+    devices: int  # how many it has
+    healthy: int  # how many of them pods may get
+    held: int  # how many of them pods have
 
     def __str__(self) -> str:
         """One line for people."""
@@ -154,31 +107,22 @@ class ResourceReport(_Report):
 
 
 class HealthReport(_Report):
-    """All that the daemon knows of its NPUs' health.
+    """All that the daemon knows of its NPUs' health."""
 
-    Attributes:
-        watch: Whether the Ascend driver sends fault events, or chips are read in turn.
-        refusal: Why the Ascend driver sends none.
-        taints: Whether unhealthy NPUs are tainted; else they are left out of the ResourceSlice.
-            None until the API server has answered.
-        hung_calls: Oldest first.
-        gaps: Why NPUs or facts may be missing, in words.
-        npus: By number.
-        partitioning: How they are cut into partitions.
-        resources: What device plugin resources are served.
-        unserved: What pods have of resources that do not list it any more, in words.
-        waiting: Which NPUs are to go to a resource or to the pool, and why they are not there.
-    """
-
+    # Whether the Ascend driver sends fault events, or chips are read in turn
     watch: Literal["events", "polling", "starting"]
-    refusal: str = ""
+    refusal: str = ""  # why the Ascend driver sends none
+    # Whether unhealthy NPUs are tainted; else they are left out of the ResourceSlice. None until
+    # the API server has answered.
     taints: bool | None = None
-    hung_calls: tuple[HungCallReport, ...] = ()
-    gaps: tuple[str, ...] = ()
-    npus: tuple[NpuReport, ...] = ()
-    partitioning: PartitioningReport = PartitioningReport()
-    resources: tuple[ResourceReport, ...] = ()
+    hung_calls: tuple[HungCallReport, ...] = ()  # oldest first
+    gaps: tuple[str, ...] = ()  # why NPUs or facts may be missing, in words
+    npus: tuple[NpuReport, ...] = ()  # by number
+    partitioning: PartitioningReport = PartitioningReport()  # how they are cut into partitions
+    resources: tuple[ResourceReport, ...] = ()  # what device plugin resources are served
+    # What pods have of resources that do not list it any more, in words
     unserved: tuple[str, ...] = ()
+    # Which NPUs are to go to a resource or to the pool, and why they are not there
     waiting: dict[str, str] = {}
 
 

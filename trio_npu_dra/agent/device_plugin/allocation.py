@@ -1,4 +1,4 @@
-"""One resource's devices for the kubelet: which there are, which are best, and to give them out."""
+"""The devices of one resource: listed to the kubelet, preferred, and given to pods."""
 
 from __future__ import annotations
 
@@ -34,55 +34,30 @@ _PAUSE_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationDeps:
-    """What the plugins of a node work with.
-
-    Attributes:
-        ledger: Who holds what.
-        pods: Finds out for whom an allocation was, and what is in use.
-        cdi: The claims' files, which guard chips where a record cannot be read.
-        file: Says what a container gets with a device.
-        write_file: Makes that file right.
-        flags: Lets containers of several pods use a chip at once.
-        chooser: Says which chips were chosen for a pod; None if the kubelet's choice counts.
-    """
+    """What all resources of a node allocate with."""
 
     ledger: Ledger
     pods: PodHolds
-    cdi: CdiFolder
+    cdi: CdiFolder  # the claims' files, which guard chips whose record cannot be read
     file: DevicesFile
-    write_file: Callable[[], None]
+    write_file: Callable[[], None]  # with the devices that it should have now
     flags: ShareFlagStep
-    chooser: Chooser | None = None
+    chooser: Chooser | None = None  # without it the kubelet's choice counts
 
 
 class ResourcePlugin:
-    """The devices of one resource; fulfils `kubelet.device_plugin.plugin.DevicePlugin`.
-
-    Args:
-        resource: Its name.
-        tools: What it works with.
-    """
+    """The devices of one resource; fulfils `kubelet.device_plugin.plugin.DevicePlugin`."""
 
     def __init__(self, resource: str, tools: AllocationDeps) -> None:
-        self._resource = resource
+        self.resource = resource
+        self.devices: Observable[Devices] = Observable(())
         self._tools = tools
         self._offered: Mapping[str, ResourceDevice] = {}
-        self._devices: Observable[Devices] = Observable(())
-
-    @property
-    def resource(self) -> str:
-        """Its name."""
-        return self._resource
-
-    @property
-    def devices(self) -> Observable[Devices]:
-        """Its devices."""
-        return self._devices
 
     def offer(self, devices: Sequence[ResourceDevice]) -> None:
         """Have just these devices from now on."""
         self._offered = {device.id: device for device in devices}
-        self._devices.set(
+        self.devices.set(
             tuple(
                 PluginDevice(id=id_, healthy=one.is_healthy, numa_node=one.chip.numa_node)
                 for id_, one in self._offered.items()
@@ -90,7 +65,7 @@ class ResourcePlugin:
         )
 
     async def prefer(self, choice: Choice) -> Sequence[str]:
-        """The ids that a container had best get; if its pod has to get certain chips, these."""
+        """The best ids for a container: of the chips chosen for its pod, if some were chosen."""
         places = {id_: place_of(one.chip, one.part) for id_, one in self._offered.items()}
         best = partial(preferred, places, needed=choice.needed, size=choice.size)
         for own in await self._chosen_ids(choice.size):
@@ -100,7 +75,7 @@ class ResourcePlugin:
         return best(choice.available)
 
     async def _chosen_ids(self, size: int) -> Sequence[frozenset[str]]:
-        """The ids of what was chosen for pods that wait, of which a container wants so many."""
+        """The ids chosen for each waiting pod that may have a container of this size."""
         chooser = self._tools.chooser
         if chooser is None:
             return ()
@@ -108,68 +83,56 @@ class ResourcePlugin:
         # has given the ids away (UpdateAllocatedDevices of its device manager).
         await self._tools.pods.refresh()
         try:
-            choices = await chooser.choices(self._resource, size)
+            choices = await chooser.choices(self.resource, size)
         except AllocationRefused:
-            return ()  # `allocate` says it
+            return ()  # `allocate` tells the pod
         return [
-            frozenset(device_id(self._resource, number) for number in chosen.numbers)
+            frozenset(device_id(self.resource, number) for number in chosen.numbers)
             for chosen in self._waiting(choices)
         ]
 
     async def allocate(self, containers: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-        """Note that a pod has the devices, and make sure that containers can get them.
+        """Record that a pod has the devices, and make sure that containers can get them.
+
+        Returns:
+            The CDI names for each container.
 
         Raises:
-            AllocationRefused: The pod has to get other chips, a claim has one of them, it is not
-                here any more, a process goes on using it, its chip cannot be shared now, or the
+            AllocationRefused: Other chips were chosen for the pod, a claim has one of these, it is
+                not here any more, a process goes on using it, its chip cannot be shared now, or the
                 disk fails.
         """
         devices = [[self._device(id_) for id_ in ids] for ids in containers]
         every = [device for given in devices for device in given]
         chosen = await self._chosen(every)
-        owner = chosen.owner if chosen else ("", "")
-        await self._hold([self._entry(device, owner) for device in every])
+        namespace, pod = chosen.owner if chosen else ("", "")
+        entries = [device.entry(namespace=namespace, pod=pod) for device in every]
+        with self._tools.pods.allocating([entry.uid for entry in entries]):
+            try:
+                await self._wait_unused(entries)
+                await self._hold(entries)
+            except DriverError as error:
+                raise AllocationRefused(str(error)) from error
         if chosen is not None and not chosen.is_served and not self._waiting([chosen]):
             assert self._tools.chooser is not None
-            self._tools.chooser.given(chosen, self._resource)
-        return [self._names(given) for given in devices]
-
-    def _names(self, devices: Sequence[ResourceDevice]) -> Sequence[str]:
-        """The CDI names of what a container gets; of two shares of a chip one."""
-        return list(dict.fromkeys(self._tools.file.name(one.cdi_name) for one in devices))
+            self._tools.chooser.given(chosen, self.resource)
+        # Two shares of a chip have one name, which CDI takes once.
+        return [
+            list(dict.fromkeys(self._tools.file.name(one.cdi_name) for one in given))
+            for given in devices
+        ]
 
     def _device(self, id_: str) -> ResourceDevice:
         device = self._offered.get(id_)
         if device is None:
             known = ", ".join(self._offered) or "none"
             raise AllocationRefused(
-                f"{id_} is no device of {self._resource} on this node any more (it has {known})"
+                f"{id_} is no device of {self.resource} on this node any more (it has {known})"
             )
         return device
 
-    # --- noting that a pod has them --------------------------------------------------------------
-
-    def _entry(self, device: ResourceDevice, owner: tuple[str, str]) -> Entry:
-        """What is noted at first; *intended* as long as something is left to do."""
-        namespace, pod = owner
-        entry = device.entry(namespace=namespace, pod=pod)
-        is_all = not self._tools.flags.is_needed(entry)
-        return entry if is_all else replace(entry, state=EntryState.INTENDED)
-
-    async def _hold(self, entries: Sequence[Entry]) -> None:
-        """Note that a pod has the devices, and do what has to be done to their chips."""
-        with self._tools.pods.allocating([entry.uid for entry in entries]):
-            try:
-                await self._wait_unused(entries)
-                await self._take(entries)
-                await self._share(
-                    [entry for entry in entries if entry.state is EntryState.INTENDED]
-                )
-            except DriverError as error:
-                raise AllocationRefused(str(error)) from error
-
     async def _wait_unused(self, entries: Sequence[Entry]) -> None:
-        """Wait until no process uses the devices; the pod that had them may not have ended yet."""
+        """Wait until no process of an earlier pod uses the devices."""
         pods = self._tools.pods
         names = ""
         with trio.move_on_after(IN_USE_SECONDS):
@@ -184,43 +147,40 @@ class ResourcePlugin:
             "driver does not tell"
         )
 
-    async def _take(self, entries: Sequence[Entry]) -> None:
-        """Note all, unless somebody else has one."""
-        ledger = self._tools.ledger
+    async def _hold(self, entries: Sequence[Entry]) -> None:
+        """Record all entries, unless another holder has one; set the share flags they need."""
+        ledger, flags = self._tools.ledger, self._tools.flags
+        to_share = [entry for entry in entries if flags.is_needed(entry)]
         async with ledger.exclusive():
-            # Another pod that had a device has ended: the kubelet knows, and we may not yet.
+            # The kubelet knows before us that the last pod with a device has ended.
             others = [hold for other in ledger.by_uid.values() for hold in other.holds]
             for entry in entries:
                 for hold in entry.holds:
                     refuse_if_held(hold, others, ledger, self._tools.cdi)
             for entry in entries:
-                ledger.put(entry)
+                is_all = entry not in to_share
+                ledger.put(entry if is_all else replace(entry, state=EntryState.INTENDED))
             self._tools.write_file()
-
-    async def _share(self, entries: Sequence[Entry]) -> None:
-        """Let others use the chips at the same time, and note that all is done."""
-        for entry in {entry.holds[0].nodes: entry for entry in entries}.values():
-            await self._tools.flags.do(entry)
-        if entries:
-            async with self._tools.ledger.exclusive():
-                for entry in entries:
-                    self._tools.ledger.put(replace(entry, state=EntryState.READY))
-
-    # --- what a scheduler has chosen -------------------------------------------------------------
+        if to_share:
+            for entry in {entry.holds[0].nodes: entry for entry in to_share}.values():
+                await flags.do(entry)
+            async with ledger.exclusive():
+                for entry in to_share:
+                    ledger.put(entry)
 
     async def _chosen(self, devices: Sequence[ResourceDevice]) -> ChosenChips | None:
-        """What was chosen for the pod that gets these; None if nothing was.
+        """What a scheduler chose for the pod that gets these devices; None if nothing.
 
         Raises:
-            AllocationRefused: Others were chosen, or nobody can tell.
+            AllocationRefused: Other chips were chosen, or the choices are not known.
         """
         chooser = self._tools.chooser
         if chooser is None or any(device.part is not None for device in devices):
-            return None  # chips are chosen, not parts of them
+            return None  # schedulers choose whole chips
         numbers = {device.chip.physical_id for device in devices}
-        choices = await chooser.choices(self._resource, len(numbers))
+        choices = await chooser.choices(self.resource, len(numbers))
         waiting = self._waiting(choices)
-        # One that does not wait has another container, which gets what its init container had.
+        # A pod that does not wait may have another container, which gets its init container's.
         for chosen in (*waiting, *choices):
             if numbers.issubset(chosen.numbers):
                 return chosen
@@ -234,8 +194,8 @@ class ResourcePlugin:
         return None
 
     def _waiting(self, choices: Iterable[ChosenChips]) -> list[ChosenChips]:
-        """Those for pods that have not got their chips, whatever their authors write on them."""
-        has = Counter(self._tools.pods.holders(self._resource).values())
+        """Choices for pods that have not got their chips, whatever is written on the pods."""
+        has = Counter(self._tools.pods.holders(self.resource).values())
         return [
             chosen
             for chosen in choices
@@ -243,8 +203,8 @@ class ResourcePlugin:
         ]
 
     def _why_not(self, chosen: ChosenChips) -> str:
-        """Why a pod does not get what was chosen for it."""
-        holders = self._tools.pods.holders(self._resource)
+        """Why the kubelet cannot give a pod its chosen chips."""
+        holders = self._tools.pods.holders(self.resource)
         offered = {device.chip.physical_id: device for device in self._offered.values()}
         found = []
         for number in chosen.numbers:
@@ -253,7 +213,7 @@ class ResourcePlugin:
             if holder != chosen.owner:
                 found.append(f"{number} is held by {'/'.join(filter(None, holder)) or 'a pod'}")
             elif device is None or device.part is not None:
-                found.append(f"{number} is not in {self._resource}")
+                found.append(f"{number} is not in {self.resource}")
             elif not device.is_healthy:
                 found.append(f"{number} is not healthy")
         return ", ".join(found) or (

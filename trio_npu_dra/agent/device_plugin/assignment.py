@@ -1,8 +1,8 @@
 """Which chips are in a resource, given who holds them; pure.
 
 No chip is in a resource and in the DRA pool (`holds.availability`). A held chip stays where it was
-allocated. A chip that is moving belongs to neither until nobody has it any more: not a claim, not a
-pod, and no process that we know nothing of. So it is never given out there once more.
+allocated. A chip that is moving belongs to neither until it is free: no claim, no pod and no
+unknown process has it. So it is never given out twice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from trio_npu_dra.agent.device_plugin.device import ResourceDevice
+from trio_npu_dra.agent.device_plugin.device import DevicesByResource, ResourceDevice
 from trio_npu_dra.agent.device_plugin.names import partition_resource, whole_resource
 from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, holds_of
@@ -26,13 +26,8 @@ def elsewhere(
 ) -> frozenset[str]:
     """Device nodes of the chips that are not for the DRA pool, for `holds.availability`.
 
-    Args:
-        board: The chips.
-        selection: What the operator wants.
-        leaving: Physical ids of chips that were in a resource, and may still be in use.
+    Chips whose physical ids are in *leaving* were in a resource, and may still be in use.
     """
-    if not (selection or leaving):
-        return frozenset()
     return frozenset(
         chip.device_node
         for chip in board.chips
@@ -48,38 +43,43 @@ def resource_devices(
     given: Collection[ResourceDevice],
     unused: AbstractSet[str],
     partitioning: PartitionMode = NO_PARTITIONS,
-) -> Mapping[str, tuple[ResourceDevice, ...]]:
-    """The devices of each resource, by physical id; a resource of which no chip is free has none.
+) -> DevicesByResource:
+    """The devices of each resource, by physical id; a resource without free chips has none.
 
-    A resource of which a pod still has something stays, without devices if need be. Five minutes
-    after the last plugin of a resource has gone, the kubelet starts no container any more whose pod
-    names it ("endpoint not found in cache for a registered resource"; Kubernetes 1.36.3), not even
-    one that has its NPUs by DRA; while a plugin lists none, it does.
-
-    A chip is there whole, in shares, or in the vNPUs that were cut off it by hand. What pods have
-    of it stays as it is, and nothing else of the chip is there until it is released: neither the
-    chip beside shares, nor more shares beside those of an earlier number.
+    A chip is there whole, in shares, or in the vNPUs that were cut off it by hand. The parts that
+    pods have stay as they are, and nothing else of the chip is there until they are released:
+    neither the chip beside shares, nor more shares beside those of an earlier number.
 
     Args:
         board: The chips.
-        holds: Who has what.
-        selection: What the operator wants.
-        given: What pods have.
-        unused: Device nodes of chips that no process used when we looked.
-        partitioning: Tells the vNPUs that were cut by hand from what another instance has cut.
+        holds: Of claims and pods.
+        selection: The operator's.
+        given: The devices that pods have.
+        unused: Device nodes of chips that no process used when we checked.
+        partitioning: Tells vNPUs that were cut by hand from those that another instance has cut.
     """
+    # A resource stays, without devices if need be, while a pod has one of its devices. Five minutes
+    # after the last plugin of a resource has gone, the kubelet starts no more containers of pods
+    # that name it ("endpoint not found in cache for a registered resource"; Kubernetes 1.36.3), not
+    # even of a pod that has its NPUs by DRA; while a plugin lists none, it does.
     found: dict[str, list[ResourceDevice]] = {one.resource: [] for one in given}
     for chip in board.chips:
         resource = selection.resource_of(chip)
         if resource is None:
             continue
         found.setdefault(resource, [])
-        node = chip.device_node
-        mine = [one for one in given if one.chip.device_node == node]
-        is_free = node in unused and not chip.gone and not holds_of({node}, holds)
-        if _claimed({node}, holds) or not (mine or is_free):
+        holders = holds_of({chip.device_node}, holds)
+        mine = [one for one in given if one.chip.device_node == chip.device_node]
+        # A claim, or a holder that only a newer version knows, keeps its chip in the pool.
+        is_claimed = any(hold.holder.kind is not HolderKind.POD for hold in holders)
+        is_free = chip.device_node in unused and not chip.gone and not holders
+        if is_claimed or not (mine or is_free):
             continue
-        wanted = _wanted(board, chip, resource, selection.shares_of(chip), partitioning)
+        if chip.vnpus:
+            wanted = partitions_of(board, chip, resource, partitioning)
+        else:
+            whole, shares = ResourceDevice(resource=resource, chip=chip), selection.shares_of(chip)
+            wanted = [replace(whole, share=one) for one in range(shares)] if shares > 1 else [whole]
         for device in _beside(wanted, mine, chip, resource):
             found.setdefault(device.resource, []).append(device)
     return {resource: tuple(devices) for resource, devices in found.items()}
@@ -88,7 +88,7 @@ def resource_devices(
 def partitions_of(
     board: Board, chip: Chip, resource: str, partitioning: PartitionMode = NO_PARTITIONS
 ) -> list[ResourceDevice]:
-    """The vNPUs that were cut off a chip, which is for a resource; those that can be asked for."""
+    """The vNPUs that were cut by hand off a chip of a resource, where a resource can name them."""
     if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
         return []
     return [
@@ -102,27 +102,10 @@ def partitions_of(
     ]
 
 
-def _wanted(
-    board: Board, chip: Chip, resource: str, shares: int, partitioning: PartitionMode
-) -> list[ResourceDevice]:
-    """A chip's devices while nobody has any of them."""
-    if chip.vnpus:
-        return partitions_of(board, chip, resource, partitioning)
-    whole = ResourceDevice(resource=resource, chip=chip)
-    return [replace(whole, share=share) for share in range(shares)] if shares > 1 else [whole]
-
-
 def _beside(
     wanted: Collection[ResourceDevice], mine: Collection[ResourceDevice], chip: Chip, resource: str
 ) -> list[ResourceDevice]:
-    """A chip's devices beside what pods have of it.
-
-    Args:
-        wanted: Its devices while nobody has any.
-        mine: What pods have.
-        chip: The chip.
-        resource: Where it is to be.
-    """
+    """A chip's devices: *mine*, which pods have, and those *wanted* that may be beside these."""
     held = {
         (one.resource, one.id): replace(one, chip=chip)
         for one in mine
@@ -144,7 +127,7 @@ def unclear(
     unused: AbstractSet[str],
     leaving: Collection[int] = (),
 ) -> tuple[Chip, ...]:
-    """Chips that are to move and that nobody is known to hold, but a process may use."""
+    """Chips that are to move and have no known holder, but may be used by a process."""
     return tuple(
         chip
         for chip in board.chips
@@ -163,15 +146,7 @@ def waiting(
     given: Iterable[ResourceDevice],
     unclear: Collection[Chip],
 ) -> Mapping[str, str]:
-    """Where chips are to go that are somewhere else, and why they are not there, by their names.
-
-    Args:
-        board: The chips.
-        holds: Who has what.
-        selection: What the operator wants.
-        given: What pods have.
-        unclear: Those that nobody is known to hold, but a process may use (`unclear`).
-    """
+    """Where chips are to go that are still elsewhere, and why they are not there; by name."""
     places = {one.holder_uid: whole_resource(one.resource) for one in given}
     unknown = {chip.name for chip in unclear}
     found = {}
@@ -184,12 +159,7 @@ def waiting(
         ]
         why = "it is held by " + ", ".join(dict.fromkeys(elsewhere)) if elsewhere else ""
         if chip.name in unknown:
-            why = "a process uses it that belongs to nobody known"
+            why = "a process uses it that belongs to no known pod or claim"
         if why:
             found[chip.name] = f"to {goal or 'the DRA pool'}, but {why}"
     return found
-
-
-def _claimed(nodes: Collection[str], holds: Iterable[Hold]) -> bool:
-    """Whether a claim, or what only a newer version knows, has one of the chips."""
-    return any(hold.holder.kind is not HolderKind.POD for hold in holds_of(nodes, holds))

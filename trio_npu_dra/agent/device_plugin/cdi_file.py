@@ -2,10 +2,10 @@
 
 Claims have a file each, with names that are never used again. That cannot be done here. The kubelet
 keeps an answer to Allocate in its checkpoint, and after a restart of the node or of a container it
-uses the names in it without asking again; and it does not tell when a pod has ended, so nobody
-would know when to remove the file of an allocation. So a device has one name for ever, its id, and
-the file has all devices that may be given out or are in use, written anew whenever it would differ.
-A runtime that has read an earlier file gives the same device nodes for the same name all the same:
+uses the names in it without asking again; and it does not tell when a pod has ended, so no moment
+is known at which to remove the file of an allocation. So a device has one name for ever, its id,
+and the file has all devices that may be given out or are in use, and is rewritten when it would
+differ. A runtime that has read an earlier file still gives the same device nodes for the same name:
 they follow from the physical id in it.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
@@ -31,39 +31,34 @@ _CLASS: Final = "device"
 _MODE: Final = 0o644
 
 
+class _ListedDevice(BaseModel):
+    name: str
+
+
+class _ListedDevices(BaseModel):
+    devices: tuple[_ListedDevice, ...] = ()
+
+
 def devices_before(folder: CdiFolder) -> dict[int, tuple[str, ...]]:
-    """What an earlier instance had: names by physical ids of chips; nothing without a file."""
+    """The names of an earlier instance's devices by physical ids; nothing without a file."""
     try:
         spec = from_json(storage.read_bytes(folder.devices_path) or b"{}")
-        found = _Devices.model_validate(spec)
+        listed = _ListedDevices.model_validate(spec)
     except (ValueError, StorageError) as error:
         log.warning(
-            "CDI file of the devices cannot be read, and is written anew",
+            "CDI file of the devices cannot be read and is written again",
             extra={"path": str(folder.devices_path), "problem": str(error)},
         )
         return {}
     names: dict[int, tuple[str, ...]] = {}
-    for device in found.devices:
-        if (told := parse_cdi_name(device.name)) is not None:
-            before = names.get(told.physical_id, ())
-            names[told.physical_id] = (*before, device.name)
+    for device in listed.devices:
+        if (parsed := parse_cdi_name(device.name)) is not None:
+            names[parsed.physical_id] = (*names.get(parsed.physical_id, ()), device.name)
     return names
 
 
-class _Device(BaseModel):
-    name: str
-
-
-class _Devices(BaseModel):
-    devices: tuple[_Device, ...] = ()
-
-
 class DevicesFile:
-    """The file of one node.
-
-    Args:
-        folder: Where the claims' files are too; it tells what containers need besides their chips.
-    """
+    """The file of one node, in the folder of the claims' files."""
 
     def __init__(self, folder: CdiFolder) -> None:
         self._folder = folder
@@ -74,10 +69,7 @@ class DevicesFile:
         return f"{self._folder.driver_name}/{_CLASS}={id_}"
 
     def write(self, devices: Mapping[str, HeldDevice]) -> None:
-        """Make the file say what it should; without devices there is none.
-
-        Args:
-            devices: What each id gives.
+        """Make the file list just these devices, by id; without devices there is no file.
 
         Raises:
             StorageError: The disk is full, read-only, or fails.
@@ -88,7 +80,11 @@ class DevicesFile:
             if os.path.lexists(path) and storage.remove(path):
                 log.info("CDI file without devices removed", extra={"path": str(path)})
             return
-        content = to_json(self._spec(devices)) + b"\n"
+        spec = self._folder.render("", list(devices.values()))  # as for a claim, but for the names
+        spec["kind"] = f"{self._folder.driver_name}/{_CLASS}"
+        for id_, device in zip(devices, spec["devices"], strict=True):
+            device["name"] = id_
+        content = to_json(spec) + b"\n"
         if not storage.holds(path, content, mode=_MODE):
             with storage.translated(f"make {path.parent}"):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +92,7 @@ class DevicesFile:
             log.info("CDI file written", extra={"path": str(path), "devices": list(devices)})
 
     def keep(self, devices: Mapping[str, HeldDevice]) -> None:
-        """The same; what goes wrong is said once."""
+        """Write the file; log a problem once while it lasts."""
         problem = ""
         try:
             self.write(devices)
@@ -105,11 +101,3 @@ class DevicesFile:
         if problem and problem != self._problem:
             log.error("CDI file of the devices cannot be written", extra={"problem": problem})
         self._problem = problem
-
-    def _spec(self, devices: Mapping[str, HeldDevice]) -> dict[str, Any]:
-        """What a claim's containers would get, under names of the devices' own."""
-        spec = self._folder.render("", list(devices.values()))
-        spec["kind"] = f"{self._folder.driver_name}/{_CLASS}"
-        for id_, device in zip(devices, spec["devices"], strict=True):
-            device["name"] = id_
-        return spec

@@ -9,23 +9,14 @@ from typing import NoReturn, Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenChips:
-    """Chips that were chosen for a pod.
-
-    Attributes:
-        namespace: Of the pod.
-        pod: Its name.
-        uid: Its UID.
-        numbers: Physical ids of the chips, as many as it has while it runs.
-        time: When they were chosen; only the order counts.
-        is_served: Whether it is written on the pod that it has them.
-    """
+    """Chips that were chosen for a pod."""
 
     namespace: str
     pod: str
     uid: str
-    numbers: tuple[int, ...]
-    time: int = 0
-    is_served: bool = False
+    numbers: tuple[int, ...]  # physical ids of the chips, as many as the pod has while it runs
+    time: int = 0  # when they were chosen; only the order counts
+    is_served: bool = False  # whether the pod's annotations say that it has them
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -34,20 +25,20 @@ class ChosenChips:
 
 
 class Chooser(Protocol):
-    """Knows what was chosen."""
+    """Knows which chips a scheduler chose."""
 
     async def choices(self, resource: str, count: int) -> Sequence[ChosenChips]:
-        """What was chosen for pods that have not started, next one first.
+        """The choices for pods that have not started, in the order in which they are served.
 
-        Of these pods a container wants so many devices of the resource. The kubelet does not say
-        for which pod it asks.
+        One container of each such pod wants *count* devices of the resource. The kubelet does not
+        say for which pod it asks.
 
         Raises:
-            AllocationRefused: Nobody can tell.
+            AllocationRefused: The choices are not known.
         """
 
     def given(self, chosen: ChosenChips, resource: str) -> None:
-        """Note that its pod has got the chips."""
+        """Note that the pod has got its chips."""
 
     async def keep(self) -> NoReturn:
-        """Do what has to be done besides, until cancelled."""
+        """Write what was noted to the API server, until cancelled."""

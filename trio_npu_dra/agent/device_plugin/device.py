@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, TypeAlias
 
 from trio_npu_dra.agent.device_plugin.names import ResourceDeviceId
@@ -16,23 +16,16 @@ from trio_npu_dra.kit.base.health import HealthState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceDevice:
-    """What a pod can get by a resource.
-
-    Attributes:
-        resource: The resource.
-        chip: The chip that it is, or is a part of.
-        share: Which share of the chip it is; None for none.
-        partition: Which partition of the chip it is; None for none.
-    """
+    """What a pod can get by a resource."""
 
     resource: str
-    chip: Chip
-    share: int | None = None
-    partition: Partition | None = None
+    chip: Chip  # the chip that it is, or is a part of
+    share: int | None = None  # its number, if it is a share of the chip
+    partition: Partition | None = None  # if it is a partition of the chip
 
     @classmethod
     def of_entry(cls, entry: Entry) -> Self | None:
-        """What a pod's record says that it has; None for what only a newer version knows."""
+        """The device in a pod's record; None if only a newer version understands the record."""
         (given, *_), (device, *_) = entry.allocation, entry.devices
         share = given.share_id
         if not device.chips or not (share is None or share.isdecimal()):
@@ -52,17 +45,14 @@ class ResourceDevice:
     @property
     def id(self) -> str:
         """Its id in the resource."""
-        return self._id(self.share)
+        vnpu = self.partition.vnpu if self.partition else None
+        parsed = ResourceDeviceId(physical_id=self.chip.physical_id, share=self.share, vnpu=vnpu)
+        return parsed.text(self.resource)
 
     @property
     def cdi_name(self) -> str:
-        """The name of what containers get; all shares of a chip give the chip."""
-        return self._id(None)
-
-    def _id(self, share: int | None) -> str:
-        vnpu = self.partition.vnpu if self.partition else None
-        about = ResourceDeviceId(physical_id=self.chip.physical_id, share=share, vnpu=vnpu)
-        return about.text(self.resource)
+        """The name under which containers get it; all shares of a chip give the chip."""
+        return replace(self, share=None).id
 
     @property
     def name(self) -> str:
@@ -71,7 +61,7 @@ class ResourceDevice:
 
     @property
     def holder_uid(self) -> str:
-        """The name of ours for the pod that has it."""
+        """The ledger's key for the pod that has it."""
         uid = f"{POD_PREFIX}{self.name}"
         return uid if self.share is None else f"{uid}-{self.share}"
 
@@ -83,13 +73,13 @@ class ResourceDevice:
 
     @property
     def held(self) -> HeldDevice:
-        """What it gives to a container."""
+        """What a container gets with it."""
         return held_device(self.name, self.chip, self.partition)
 
     def entry(
         self, *, namespace: str = "", pod: str = "", state: EntryState = EntryState.READY
     ) -> Entry:
-        """It in the hands of a pod, which may not be known yet."""
+        """The entry of the pod that has it, which may not be known yet."""
         holder = Holder(kind=HolderKind.POD, namespace=namespace, name=pod, uid=self.holder_uid)
         given = Allocated(
             requests=(self.resource,),
@@ -104,7 +94,7 @@ DevicesByResource: TypeAlias = Mapping[str, tuple[ResourceDevice, ...]]
 
 
 def partition_of(chip: Chip, vnpu: int | None) -> Partition | None:
-    """A vNPU of a chip, which may be gone; None for none."""
+    """The partition of a vNPU, which may be gone."""
     if vnpu is None:
         return None
     templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
@@ -112,7 +102,7 @@ def partition_of(chip: Chip, vnpu: int | None) -> Partition | None:
 
 
 def held_device(name: str, chip: Chip, partition: Partition | None = None) -> HeldDevice:
-    """What a chip, or a partition of it, gives to a container."""
+    """What a container gets with a chip, or with a partition of it."""
     node = chip.device_node
     nodes = {node: node}
     if partition is not None:

@@ -24,7 +24,7 @@ USUAL: Final[Mapping[ChipFamily, str]] = MappingProxyType(
 """The resource of each family, as manifests have it today."""
 
 MADE_LATER: Final = f"{DOMAIN}/npu-core"
-"""Of vNPUs that Huawei's plugin splits off when a pod starts; its ids name no chip."""
+"""The resource of vNPUs that Huawei's plugin cuts when a pod starts; its ids name no chip."""
 
 _NUMBER: Final = r"\d{1,9}"
 _PARTITION: Final = re.compile(r"(.+)-\d{1,2}c(\.\d{1,2}cpu)?(\.\d{1,3}g)?(\.n?dvpp)?")
@@ -36,22 +36,11 @@ _MEDIA: Final = {"m": "dvpp", "nm": "ndvpp"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceDeviceId:
-    """What the id of a device says.
+    """The id of a device, parsed."""
 
-    Attributes:
-        physical_id: The chip that it is, or is a part of.
-        share: Which share of the chip it is; None for none.
-        vnpu: Which vNPU of the chip it is; None for none.
-    """
-
-    physical_id: int
-    share: int | None = None
-    vnpu: int | None = None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is a chip, not a part of one."""
-        return self.share is None and self.vnpu is None
+    physical_id: int  # the chip that it is, or is a part of
+    share: int | None = None  # its number, if it is a share of the chip
+    vnpu: int | None = None  # its id, if it is a vNPU of the chip
 
     def text(self, resource: str) -> str:
         """The id in a resource."""
@@ -65,7 +54,7 @@ def device_id(resource: str, physical_id: int) -> str:
 
 
 def parse_id(resource: str, id_: str) -> ResourceDeviceId | None:
-    """What an id in a resource says; None if it is of another form."""
+    """Parse an id in a resource; None if it has another form."""
     last = _last(resource)
     tail = id_.removeprefix(f"{last}-")
     if tail == id_ or resource == MADE_LATER:
@@ -80,7 +69,7 @@ def parse_id(resource: str, id_: str) -> ResourceDeviceId | None:
 
 
 def parse_cdi_name(name: str) -> ResourceDeviceId | None:
-    """The same of an id whose resource is not known, and which is of no share."""
+    """Parse a device's CDI name: an id without a share, in a resource that is not known."""
     partition = re.fullmatch(f"(.+)-{_NUMBER}-{_NUMBER}", name)
     whole = re.fullmatch(f"(.+)-{_NUMBER}", name)
     match = partition if partition and is_of_partitions(partition[1]) else whole
@@ -88,7 +77,7 @@ def parse_cdi_name(name: str) -> ResourceDeviceId | None:
 
 
 def partition_resource(resource: str, template: str) -> str | None:
-    """The resource of vNPUs of that template, off chips of a resource; None for another template.
+    """The resource of vNPUs, by their chip's resource and their template; None if it has none.
 
     `vir04_3c_ndvpp` has 4 AI cores, 3 AI CPUs and no media engines: `Ascend310P-4c.3cpu.ndvpp`.
     """
@@ -108,13 +97,13 @@ def is_of_partitions(resource: str) -> bool:
 
 
 def whole_resource(resource: str) -> str:
-    """The resource of the chips that its devices are, or are parts of."""
+    """The resource of whole chips: of those that this resource has, or has vNPUs of."""
     match = _PARTITION.fullmatch(resource)
     return match[1] if match else resource
 
 
 def is_huaweis(resource: str) -> bool:
-    """Whether it is a resource of Huawei's device plugin, which may have been here before."""
+    """Whether it is a resource of Huawei's device plugin, which may have run here before."""
     return resource.startswith(f"{DOMAIN}/")
 
 

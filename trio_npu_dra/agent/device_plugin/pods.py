@@ -1,15 +1,16 @@
-"""What pods of device plugins hold, in the ledger beside what claims hold.
+"""The holds of device plugin pods, in the ledger beside those of claims.
 
-An allocation is noted before the kubelet gets its answer (`allocation`), and which pod it was for,
-and that this has ended, is found out by looking at the kubelet's list of pods. The list is looked
-at seldom while nothing depends on it, and a few times a minute while something does.
+An allocation is recorded before the kubelet gets its answer (`allocation`). The kubelet's list of
+pods then tells which pod it was for, and when the pod has ended. The list is read once a minute,
+and every few seconds while something depends on it.
 
 A device is taken back from a pod when lists have lacked it for some seconds and no process uses it.
-Of a chip that pods share the last share alone waits for processes, because nobody can tell whose
-they are; and it is *undoing* until the chip's share flag is reset. A kubelet that has just started
-lists a pod only once it has got it from the API server, which may be away, and then it adds the
-oldest first. So a list that lacks our own pod does not count, and after such a list, or none, the
-seconds begin anew. Pods of Huawei's device plugin count too: that may have run here before us.
+Where pods share a chip, only the last share waits for processes, because a process does not tell
+whose it is; and the share is *undoing* until the chip's share flag is reset. A kubelet that has
+just started lists a pod only once it has got it from the API server, which may be away, and then it
+adds the oldest first. So a list that lacks our own pod does not count, and after such a list, or
+none, the seconds start again. Pods of Huawei's device plugin count too: it may have run here before
+us.
 """
 
 from __future__ import annotations
@@ -33,50 +34,36 @@ from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import DriverError, KubeletSilent, StorageError
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import PodDevice, PodResources
+from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import PodResources
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 60.0
-"""Between two looks at the list of pods while all is as it should be."""
+"""Between two reads of the list of pods while nothing depends on it."""
 
 SOON_SECONDS: Final = 5.0
-"""The same while a pod is to be named, or a chip may be free."""
+"""Between two reads while a pod is not known, or a chip may be free."""
 
 _STUCK_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodList:
-    """The kubelet's list of pods.
+    """The kubelet's list of pods."""
 
-    Attributes:
-        read: Asks for all pods and what they have; raises KubeletSilent.
-        own_pod: Name of our own pod, which a whole list has; None if we are in none.
-        own_namespace: Its namespace, for others may have pods of that name; empty if not known.
-    """
-
+    # All pods and what they have; raises KubeletSilent.
     read: Callable[[], Awaitable[PodResources]]
+    # Name of our own pod, which a complete list has; None outside of a pod.
     own_pod: str | None = None
+    # Its namespace, as other namespaces may have a pod of that name; empty if not known.
     own_namespace: str = ""
 
 
 class PodHolds:
     """Keeps the ledger to what the kubelet says of pods.
 
-    Args:
-        ledger: Who holds what.
-        board: The chips of this node.
-        selection: Tells resources of ours.
-        pods: The kubelet's list of pods.
-        is_busy: Whether a process uses a chip, or a vNPU, with one of these device nodes of the
-            host.
-        flags: Takes back the share flags of chips.
-        on_free: Told the device nodes of chips that are taken back, which no process uses, before
-            they are free.
-
-    Attributes:
-        known: Whether the kubelet has been asked; before, nobody can tell what is free.
+    *is_busy* says whether a process uses a chip, or a vNPU, with one of these device nodes of the
+    host. *on_free* gets the device nodes of chips that no process uses, before they are released.
     """
 
     def __init__(
@@ -90,7 +77,7 @@ class PodHolds:
         flags: ShareFlagStep,
         on_free: Callable[[Collection[str]], None],
     ) -> None:
-        self.known = Observable(False)
+        self.known = Observable(False)  # whether the kubelet has listed its pods once
         self._ledger = ledger
         self._board = board
         self._selection = selection
@@ -99,7 +86,7 @@ class PodHolds:
         self._flags = flags
         self._on_free = on_free
         self._under_way: set[str] = set()
-        self._given_since: set[str] = set()  # the list that counts was asked for
+        self._given_since: set[str] = set()  # since the newest list was asked for
         self._missing_since: dict[str, float] = {}
         self._has_gap = True
         self._looking = trio.Lock()
@@ -108,7 +95,7 @@ class PodHolds:
 
     @property
     def given(self) -> tuple[ResourceDevice, ...]:
-        """What pods have."""
+        """The devices that pods have."""
         found = (
             ResourceDevice.of_entry(entry)
             for entry in self._ledger.by_uid.values()
@@ -118,7 +105,7 @@ class PodHolds:
 
     @contextmanager
     def allocating(self, uids: Collection[str]) -> Iterator[None]:
-        """Mark these holders as being allocated inside the block, and have pods listed soon after.
+        """Mark these holders as being allocated inside the block; list pods soon after it.
 
         Lists of pods that were requested before the end do not count for them.
         """
@@ -133,7 +120,7 @@ class PodHolds:
             self._wanted.set()
 
     async def keep(self) -> None:
-        """Look at the list of pods again and again, until cancelled."""
+        """Read the list of pods again and again, until cancelled."""
         while True:
             self._wanted = trio.Event()
             await self.refresh()
@@ -142,7 +129,7 @@ class PodHolds:
                 await trio.sleep(SOON_SECONDS)
 
     async def refresh(self) -> None:
-        """Look once; what goes wrong is said once."""
+        """Read the list of pods; log a problem once while it lasts."""
         problem = ""
         async with self._looking:
             try:
@@ -158,7 +145,7 @@ class PodHolds:
     def holders(self, resource: str) -> Mapping[int, tuple[str, str]]:
         """Namespace and name of the pod that has a chip of a resource, by physical id.
 
-        Both are empty while it is not known which pod it is. What the last list lacked counts as
+        Both are empty while the pod is not known. A device that the last list lacked counts as
         free.
         """
         return {
@@ -181,7 +168,7 @@ class PodHolds:
         self.known.set(True)
 
     def _forget_absences(self) -> None:
-        """The kubelet may start anew: what lists have lacked before says nothing."""
+        """Count absences from zero: the kubelet may have restarted."""
         self._has_gap = True
         self._missing_since = {}
 
@@ -203,13 +190,13 @@ class PodHolds:
         )
 
     async def _record(self, listed: PodResources) -> set[str]:
-        """Note who has what; returns the UIDs of those who have nothing any more by the list."""
+        """Record which pods have what; return the UIDs of recorded holders that the list lacks."""
         async with self._ledger.exclusive():
             found = self._found(listed)
             later = self._under_way | self._given_since
             for uid, entry in found.items():
                 known = self._ledger.by_uid.get(uid)
-                is_new = known is None or _told_by_list(known) != _told_by_list(entry)
+                is_new = known is None or _listed_part(known) != _listed_part(entry)
                 if is_new and uid not in later:
                     self._ledger.put(entry)
                     log.info(
@@ -225,42 +212,37 @@ class PodHolds:
             return pods - found.keys() - later
 
     def _found(self, listed: PodResources) -> dict[str, Entry]:
+        """Entries for the listed devices: ours, maybe by an earlier flag, and Huawei's plugin's."""
         found = {}
-        # A pod keeps what it has of a resource that the flag does not name any more. It does not
+        # A pod keeps its devices of a resource that the flag does not name any more. It does not
         # start again after a reboot, when the ledger is empty: no plugin has its devices then.
         known = {one.resource for one in self.given}
+        chips = {chip.physical_id: chip for chip in self._board.value.chips}
         for given in listed.devices:
-            if (device := self._device_of(given, known)) is not None:
+            name = given.resource
+            is_known = is_huaweis(name) or self._selection.names(name) or name in known
+            parsed = parse_id(name, given.id) if is_known else None
+            chip = chips.get(parsed.physical_id) if parsed else None
+            if parsed and chip:
+                partition = partition_of(chip, parsed.vnpu)
+                device = ResourceDevice(
+                    resource=name, chip=chip, share=parsed.share, partition=partition
+                )
                 entry = device.entry(namespace=given.namespace, pod=given.pod)
                 found[entry.uid] = entry
         return found
 
-    def _device_of(self, given: PodDevice, known: Collection[str]) -> ResourceDevice | None:
-        """A device of ours, maybe by an earlier flag, or of Huawei's device plugin."""
-        name = given.resource
-        if not (is_huaweis(name) or self._selection.names(name) or name in known):
-            return None
-        told = parse_id(name, given.id)
-        for chip in self._board.value.chips:
-            if told is not None and chip.physical_id == told.physical_id:
-                return ResourceDevice(
-                    resource=name,
-                    chip=chip,
-                    share=told.share,
-                    partition=partition_of(chip, told.vnpu),
-                )
-        return None
-
     async def _take_back(self, lacking: Collection[str]) -> None:
-        """Take back what lists have lacked for some seconds and no process uses."""
+        """Release devices that lists have lacked for some seconds and no process uses."""
         now, before = trio.current_time(), self._missing_since
         self._missing_since = {uid: before.get(uid, now) for uid in lacking}
         for uid in lacking:
-            is_sure = now - self._missing_since.get(uid, now) >= SOON_SECONDS
+            if now - self._missing_since.get(uid, now) < SOON_SECONDS:
+                continue
             entry = self._ledger.by_uid.get(uid)
-            if is_sure and entry is None:
+            if entry is None:
                 await self._forget_unreadable(uid)
-            elif is_sure and entry is not None and not await self.is_in_use(entry):
+            elif not await self.is_in_use(entry):
                 await self._release(uid)
 
     async def _forget_unreadable(self, uid: str) -> None:
@@ -269,28 +251,27 @@ class PodHolds:
         if node is None or await self._is_busy({node}):
             return
         async with self._ledger.exclusive():
-            is_missing = uid in self._missing_since and uid not in self._under_way
-            if is_missing and uid in self._ledger.unreadable:
+            if self._is_still_missing(uid) and uid in self._ledger.unreadable:
                 self._ledger.remove(uid)
 
     async def is_in_use(self, entry: Entry) -> bool:
-        """Whether a process may use what a record says, and what its last pod had."""
+        """Whether a process of the device's last pod may still use it."""
         partitions = {hold.partition.device_node for hold in entry.holds if hold.partition}
         if partitions:
             return await self._is_busy(partitions)
-        # Others share the chip: it is not free in any case, and their processes are no sign of it.
+        # While other pods share the chip, it is not free, and the processes may be theirs.
         return not self._is_shared(entry) and await self._is_busy(_nodes(entry))
 
     def _is_shared(self, entry: Entry) -> bool:
-        """Whether others have the same chips."""
+        """Whether another holder has one of the chips too."""
         others = [hold for hold in self._ledger.holds.value if hold.holder.uid != entry.uid]
         return bool(holds_of(_nodes(entry), others))
 
     async def _release(self, uid: str) -> None:
-        """Remove the record of a pod that has ended, once nothing is left of what it needed."""
+        """Remove the record of a pod that has ended, once its share flag is undone."""
         async with self._ledger.exclusive():
-            entry = self._still_missing(uid)
-            if entry is None:
+            entry = self._ledger.by_uid.get(uid)
+            if entry is None or not self._is_still_missing(uid):
                 return
             if self._flags.is_needed(entry) and entry.state is not EntryState.UNDOING:
                 entry = self._ledger.put(replace(entry, state=EntryState.UNDOING))
@@ -298,10 +279,10 @@ class PodHolds:
             try:
                 await self._flags.release(_nodes(entry))
             except DriverError:
-                return  # the next look tries again; the repair of claims does too, and says it
+                return  # the next read tries again; the repair of claims does too, and logs it
         async with self._ledger.exclusive():
-            entry = self._still_missing(uid)
-            if entry is not None:
+            entry = self._ledger.by_uid.get(uid)
+            if entry is not None and self._is_still_missing(uid):
                 self._missing_since.pop(uid)
                 if not self._is_shared(entry) and not any(hold.partition for hold in entry.holds):
                     self._on_free(_nodes(entry))
@@ -311,10 +292,9 @@ class PodHolds:
                     extra={"pod": str(entry), "devices": entry.device_names},
                 )
 
-    def _still_missing(self, uid: str) -> Entry | None:
-        """What a pod has that lists lack, unless it is given out again."""
-        is_missing = uid in self._missing_since and uid not in self._under_way
-        return self._ledger.by_uid.get(uid) if is_missing else None
+    def _is_still_missing(self, uid: str) -> bool:
+        """Whether lists lack it and it has not been given out again."""
+        return uid in self._missing_since and uid not in self._under_way
 
 
 def _nodes(entry: Entry) -> set[str]:
@@ -322,6 +302,6 @@ def _nodes(entry: Entry) -> set[str]:
     return {node for hold in entry.holds for node in hold.nodes}
 
 
-def _told_by_list(entry: Entry) -> object:
-    """What a record says that a list of pods can tell."""
+def _listed_part(entry: Entry) -> object:
+    """The part of a record that a list of pods can tell."""
     return entry.holder, entry.allocation, entry.state

@@ -1,12 +1,12 @@
-"""Which devices a container had best get of those that are free; pure.
+"""Which of the free devices a container had best get; pure.
 
 Best is, in this order: few cards, few HCCS domains, few NUMA nodes, few cards and then few domains
 that are broken, which means that a part of their chips is free. Of equally good choices the one
-with the lowest chips is taken, so that the same question has the same answer.
+with the lowest chips is taken, so that equal questions have equal answers.
 
-Of parts of chips the same rules make few chips, and no chip broken that nobody uses yet: chips in
-use are filled first, the fullest of equally good ones. So chips stay free as long as possible,
-which can then move, or be had by a pod with many shares. (Huawei's device plugin has no preference.
+Where devices are parts of chips, the same rules choose few chips, and fill chips in use before they
+break a free one; of equally good chips the fullest. So chips stay free as long as possible: then
+they can move, or go to a pod that wants many shares. (Huawei's device plugin has no preference.
 Its scheduler fills NPUs too.)
 
 The choice is exact. Every cost except the count of NUMA nodes is additive over cards and domains.
@@ -16,7 +16,7 @@ So for each set of NUMA nodes one pass over the cards keeps the best choice for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final, TypeAlias
@@ -25,32 +25,22 @@ from trio_npu_dra.ascend.model import Chip
 
 _NOTHING: Final = (0, 0, 0, 0, 0)
 _NUMA_LIMIT: Final = 8
-"""NUMA nodes of which all subsets are tried; of more, only all together."""
+"""So many NUMA nodes are tried in all subsets; more are tried only together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """Where a device is.
+    """Where a device is."""
 
-    Attributes:
-        number: Its chip's physical id.
-        domain: What its chips reach each other in: the HCCS domain, else the card.
-        card: The card; the chip where devices are parts of chips.
-        numa_node: The NUMA node; None if unknown.
-        part: Which part of its chip it is; None for all of it.
-    """
-
-    number: int
-    domain: str
-    card: int
-    numa_node: int | None
-    part: int | None = None
+    number: int  # the chip's physical id
+    domain: str  # the HCCS domain; the card where a chip is in none
+    card: int  # where devices are parts of chips, the chip
+    numa_node: int | None  # None if unknown
+    part: int | None = None  # its number, if it is a part of the chip
 
 
 _Cost: TypeAlias = tuple[int, int, int, int, int]
 """Cards used, domains used, cards broken, domains broken, and the chips themselves."""
-_Card: TypeAlias = tuple[str, int]
-"""A card in its domain."""
 _Best: TypeAlias = dict[int, _Cost]
 """The best choice of each size."""
 
@@ -69,135 +59,94 @@ def place_of(chip: Chip, part: int | None = None) -> Location:
 def preferred(
     places: Mapping[str, Location], available: Collection[str], needed: Collection[str], size: int
 ) -> tuple[str, ...]:
-    """The ids that a container had best get, the lowest chip first; of parts the fullest chip.
-
-    Args:
-        places: Where each device of the resource is.
-        available: Ids of those that are free; others that are not in *places* are not chosen.
-        needed: Those of them that must be chosen.
-        size: How many are wanted.
+    """The *size* ids that a container had best get, the lowest chip first; of parts the fullest.
 
     Returns:
-        The ids, in the order of chips; empty if there is no such choice.
+        The ids of *available* devices, the *needed* ones among them, in the order of chips; empty
+        if there is no such choice.
     """
-    ids = _in_order({id_: places[id_] for id_ in {*available, *needed} & places.keys()})
-    must = [id_ for id_ in ids if id_ in set(needed)]
-    if len(must) < len(set(needed)) or not len(must) <= size <= len(ids):
-        return ()
-    nodes = sorted({places[id_].numa_node for id_ in ids}, key=lambda node: (node is None, node))
-    best = _near(places, ids, must, nodes, size)
-    assert best is not None, "all NUMA nodes together allow a choice"
-    cards, domains = best[:2]
-    for count in range(1, len(nodes) if len(nodes) <= _NUMA_LIMIT else 0):
-        found = [_near(places, ids, must, some, size) for some in combinations(nodes, count)]
-        best = min([best, *filter(None, found)])
-        if best[:3] == (cards, domains, count):
-            break  # fewer cards or domains are not possible near more nodes either
-    return tuple(id_ for bit, id_ in _bits(ids) if -best[-1] & bit)
-
-
-def _in_order(free: Mapping[str, Location]) -> list[str]:
-    """Ids as they are to be chosen of equally good ones."""
+    free = {id_: places[id_] for id_ in {*available, *needed} & places.keys()}
     parts = Counter(place.number for place in free.values())
 
     def order(id_: str) -> tuple[int, int, int]:
         place = free[id_]
-        if place.part is None:
-            return 0, place.number, 0
-        return parts[place.number], place.number, place.part
+        is_whole = place.part is None
+        return 0 if is_whole else parts[place.number], place.number, place.part or 0
 
-    return sorted(free, key=order)
-
-
-def _near(
-    places: Mapping[str, Location],
-    ids: Sequence[str],
-    must: Sequence[str],
-    numa_nodes: Collection[int | None],
-    size: int,
-) -> tuple[int, ...] | None:
-    """How good the best choice near some NUMA nodes is, and which; None if there is none."""
-    cost = _Choice(places, ids, must, numa_nodes, size).best()
-    if cost is None:
-        return None
-    cards, domains, *rest = cost
-    return (cards, domains, len(numa_nodes), *rest)
-
-
-def _bits(ids: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """A bit for each id, the highest for the first: the larger number has the lower chips."""
-    return ((1 << (len(ids) - 1 - index), id_) for index, id_ in enumerate(ids))
+    ids, must = sorted(free, key=order), set(needed)
+    if not must <= free.keys() or not len(must) <= size <= len(ids):
+        return ()
+    choices = _Choices(places, ids, must, size)
+    nodes = sorted(
+        {place.numa_node for place in free.values()}, key=lambda node: (node is None, node)
+    )
+    best = choices.best_near(nodes)
+    assert best is not None, "all NUMA nodes together allow a choice"
+    cards, domains = best[:2]
+    for count in range(1, len(nodes) if len(nodes) <= _NUMA_LIMIT else 0):
+        found = [choices.best_near(some) for some in combinations(nodes, count)]
+        best = min([best, *filter(None, found)])
+        if best[:3] == (cards, domains, count):
+            break  # fewer cards or domains are not possible near more nodes either
+    return tuple(id_ for id_, bit in choices.bits.items() if -best[-1] & bit)
 
 
-class _Choice:
-    """A choice among the devices near some NUMA nodes.
+class _Choices:
+    """The choices of *size* among free ids, with those that must be chosen.
 
-    Args:
-        places: Where each device of the resource is.
-        ids: Those that are free, in the order in which equally good ones are chosen.
-        must: Those of them that must be chosen.
-        numa_nodes: NUMA nodes that may be used.
-        size: How many are wanted.
+    The ids are in the order in which equally good ones are chosen.
     """
 
     def __init__(
-        self,
-        places: Mapping[str, Location],
-        ids: Sequence[str],
-        must: Collection[str],
-        numa_nodes: Collection[int | None],
-        size: int,
+        self, places: Mapping[str, Location], ids: Sequence[str], must: Collection[str], size: int
     ) -> None:
+        self._places = places
+        self._must = must
         self._size = size
-        self._must = set(must)
-        self._allowed = {id_ for id_ in ids if places[id_].numa_node in numa_nodes}
-        self._bit = {id_: bit for bit, id_ in _bits(ids)}
-        self._sizes = Counter(place.domain for place in places.values())
+        # The first id has the highest bit, so the larger number has the lower chips.
+        self.bits = {id_: 1 << (len(ids) - 1 - index) for index, id_ in enumerate(ids)}
+        self._domain_sizes = Counter(place.domain for place in places.values())
         self._card_sizes = Counter((place.domain, place.card) for place in places.values())
-        self._domains: dict[str, dict[int, list[str]]] = {}
+        self._domains: dict[str, dict[int, list[str]]] = {}  # free ids by domain and card
         for id_ in ids:
             cards = self._domains.setdefault(places[id_].domain, {})
             cards.setdefault(places[id_].card, []).append(id_)
 
-    def best(self) -> _Cost | None:
-        """The best choice; None if there is none."""
-        if not self._must <= self._allowed or len(self._allowed) < self._size:
+    def best_near(self, numa_nodes: Collection[int | None]) -> tuple[int, ...] | None:
+        """How good the best choice near these NUMA nodes is, and which; None if there is none."""
+        allowed = {id_ for id_ in self.bits if self._places[id_].numa_node in numa_nodes}
+        if not allowed.issuperset(self._must) or len(allowed) < self._size:
             return None
         best: _Best = {0: _NOTHING}
         for domain, cards in self._domains.items():
-            best = _joined(best, self._of_domain(domain, cards), self._size)
-        return best.get(self._size)
+            here: _Best = {0: _NOTHING}
+            for card, ids in cards.items():
+                size = self._card_sizes[domain, card]
+                here = _joined(here, self._of_card(ids, size, allowed), self._size)
+            free, size = sum(map(len, cards.values())), self._domain_sizes[domain]
+            of_domain: _Best = {
+                count: (used, int(count > 0), broken, int(0 < free - count < size), chips)
+                for count, (used, _, broken, _, chips) in here.items()
+            }
+            best = _joined(best, of_domain, self._size)
+        used, domains, *rest = best[self._size]
+        return (used, domains, len(numa_nodes), *rest)
 
-    def _of_domain(self, domain: str, cards: Mapping[int, Sequence[str]]) -> _Best:
-        best: _Best = {0: _NOTHING}
-        free = sum(map(len, cards.values()))
-        for card, ids in cards.items():
-            best = _joined(best, self._of_card((domain, card), ids), self._size)
-        return {
-            count: (
-                cards_used,
-                int(count > 0),
-                broken_cards,
-                int(0 < free - count < self._sizes[domain]),
-                chips,
-            )
-            for count, (cards_used, _, broken_cards, _, chips) in best.items()
-        }
-
-    def _of_card(self, card: _Card, ids: Sequence[str]) -> _Best:
+    def _of_card(self, ids: Sequence[str], size: int, allowed: Collection[str]) -> _Best:
+        """The best choice of each count among the free ids of a card with so many devices."""
         must = [id_ for id_ in ids if id_ in self._must]
-        rest = [id_ for id_ in ids if id_ in self._allowed and id_ not in self._must]
+        rest = [id_ for id_ in ids if id_ in allowed and id_ not in self._must]
         best: _Best = {}
         for more in range(min(len(rest), self._size - len(must)) + 1):
             chosen = [*must, *rest[:more]]
-            broken = int(0 < len(ids) - len(chosen) < self._card_sizes[card])
-            chips = -sum(self._bit[id_] for id_ in chosen)
+            broken = int(0 < len(ids) - len(chosen) < size)
+            chips = -sum(self.bits[id_] for id_ in chosen)
             best[len(chosen)] = (int(bool(chosen)), 0, broken, 0, chips)
         return best
 
 
 def _joined(one: _Best, other: _Best, limit: int) -> _Best:
-    """The best of both together, up to a size."""
+    """The best choices of both together, up to a size."""
     best: _Best = {}
     for count, cost in one.items():
         for more, cost_more in other.items():

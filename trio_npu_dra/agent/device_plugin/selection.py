@@ -1,4 +1,4 @@
-"""Which chips an operator gives to device plugin resources; others are in the DRA pool. Pure."""
+"""Which chips an operator gives to device plugin resources; the rest is in the DRA pool. Pure."""
 
 from __future__ import annotations
 
@@ -28,17 +28,11 @@ _NAME_LIMIT: Final = 34  # 63 characters have room for that, and for what a vNPU
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SelectionRule:
-    """Some chips, and where they go.
+    """Some chips, and the resource to which they go."""
 
-    Attributes:
-        ids: Their physical ids; None says nothing about them.
-        family: Their family; None says nothing about it.
-        resource: Where they go; empty for the usual resource of their family.
-    """
-
-    ids: range | None = None
-    family: ChipFamily | None = None
-    resource: str = ""
+    ids: range | None = None  # physical ids; None for any
+    family: ChipFamily | None = None  # None for any
+    resource: str = ""  # empty for the usual one of their family
 
     def selects(self, chip: Chip) -> bool:
         return (self.ids is None or chip.physical_id in self.ids) and (
@@ -48,15 +42,10 @@ class _SelectionRule:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the operator wants; the first rule that selects a chip decides.
-
-    Attributes:
-        rules: Which chips go where.
-        shares: Among how many pods a chip is divided; 1 for none.
-    """
+    """The operator's choice; the first rule that selects a chip decides."""
 
     rules: tuple[_SelectionRule, ...] = ()
-    shares: int = 1
+    shares: int = 1  # how many pods share a chip
 
     @classmethod
     def parse(cls, text: str, *, shares: int = 1) -> Self:
@@ -86,17 +75,17 @@ class Selection:
         return (rule.resource or USUAL[chip.family]) if rule else None
 
     def shares_of(self, chip: Chip) -> int:
-        """Among how many pods a chip is divided; 1 if each is for one pod."""
+        """How many pods share the chip."""
         return self.shares if _has_shares(chip.family) else 1
 
     def names(self, resource: str) -> bool:
-        """Whether a rule names the resource, or that of the chips that it has vNPUs of."""
+        """Whether a rule names the resource, or the resource of its vNPUs' chips."""
         whole = whole_resource(resource)
         return any(rule.resource == whole for rule in self.rules)
 
 
 def _has_shares(family: ChipFamily) -> bool:
-    """Whether a chip can be shared without others: the dies of a card have one share flag."""
+    """Whether a chip has its own share flag: the dies of a card have one together."""
     return TRAITS[family].dies_of_module == 1
 
 
@@ -122,7 +111,7 @@ def _parse(text: str) -> _SelectionRule:
 
 
 def _check_resource(resource: str, text: str) -> None:
-    """See that it is what a kubelet takes for an extended resource."""
+    """Check that a kubelet takes it for an extended resource, and that it is of whole chips."""
     match = _RESOURCE.fullmatch(resource)
     if match is None or len(match["name"]) > _NAME_LIMIT or len(match["domain"]) > 200:
         raise ConfigError(

@@ -47,16 +47,12 @@ Devices = tuple[Device, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFeatures:
-    """What the API server keeps; by default everything.
+    """What the API server keeps; by default everything."""
 
-    Attributes:
-        taint_effects: Effects with which it keeps taints of devices; none if it drops taints.
-        counters: Counter sets, in slices of their own, and what devices consume of them.
-        shares: That a device may be allocated several times, and what an allocation may take of it.
-    """
-
+    # Effects with which it keeps taints of devices; none if it drops taints
     taint_effects: frozenset[TaintEffect] = frozenset(TaintEffect)
-    counters: bool = True
+    counters: bool = True  # counter sets, in slices of their own, and what devices consume of them
+    # That a device may be allocated several times, and what an allocation may take of it
     shares: bool = True
 
     @property

@@ -48,14 +48,10 @@ _DEFAULTS: Final[Mapping[str, TaintEffect]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaintPolicy:
-    """Which taint effect each state of health has.
+    """Which taint effect each state of health has."""
 
-    Attributes:
-        domain: Prefix of the taints' keys, the driver's name.
-        effects: By fault level, and for `UNMONITORED` and `NETWORK`; other states add no taint.
-    """
-
-    domain: str
+    domain: str  # prefix of the taints' keys, the driver's name
+    # By fault level, and for `UNMONITORED` and `NETWORK`; other states add no taint
     effects: Mapping[str, TaintEffect] = field(default_factory=lambda: _DEFAULTS)
 
     @classmethod

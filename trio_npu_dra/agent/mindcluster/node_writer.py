@@ -40,12 +40,7 @@ _STUCK_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLabels:
-    """What the Node is to say.
-
-    Attributes:
-        labels: By key.
-        annotations: By key.
-    """
+    """What the Node is to say."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]

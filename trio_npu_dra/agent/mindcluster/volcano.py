@@ -51,15 +51,10 @@ _STUCK_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDemand:
-    """What the containers of a pod want of a resource.
+    """What the containers of a pod want of a resource."""
 
-    Attributes:
-        counts: How many one container wants.
-        total: How many those want together that are no init containers: what Volcano chooses.
-    """
-
-    counts: frozenset[int]
-    total: int
+    counts: frozenset[int]  # how many one container wants
+    total: int  # how many those want together that are no init containers: what Volcano chooses
 
 
 class VolcanosChoices:

@@ -25,21 +25,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """One metric.
+    """One metric."""
 
-    Attributes:
-        name: As it is seen in queries.
-        kind: How its value behaves.
-        meaning: For people.
-        labels: Names of the labels.
-        buckets: Upper bounds, of a histogram.
-    """
-
-    name: str
-    kind: Kind
-    meaning: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
+    name: str  # as it is seen in queries
+    kind: Kind  # how its value behaves
+    meaning: str  # for people
+    labels: tuple[str, ...] = ()  # names of the labels
+    buckets: tuple[float, ...] = ()  # upper bounds, of a histogram
 
 
 def _counter(name: str, meaning: str, *labels: str) -> Definition:

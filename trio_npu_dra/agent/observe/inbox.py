@@ -18,13 +18,9 @@ _LIMIT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class EventPublished:
-    """A fault event led to another pool, which the API server has accepted.
+    """A fault event led to another pool, which the API server has accepted."""
 
-    Attributes:
-        seconds: Since the event arrived.
-    """
-
-    seconds: float
+    seconds: float  # since the event arrived
 
 
 Fact: TypeAlias = CallAnswered | DcmiCall | FaultEvent | SliceWritten | EventPublished

@@ -21,23 +21,15 @@ LOOK_SECONDS: Final = 1.0
 
 @dataclass(eq=False, kw_only=True)
 class SelfCheck:
-    """Checks whether the daemon is alive and ready.
+    """Checks whether the daemon is alive and ready."""
 
-    Attributes:
-        bridge: Calls our own sockets.
-        endpoints: Has our own sockets.
-        registration: Whether the kubelet has registered us.
-        publisher: The state of publishing.
-        watch: How the watcher learns of faults; None on a node without an Ascend driver.
-        claims: Why claims cannot be served; empty if they can.
-    """
-
-    bridge: Bridge
-    endpoints: Endpoints
-    registration: Observable[RegistrationStatus]
-    publisher: Observable[PublisherStatus]
+    bridge: Bridge  # calls our own sockets
+    endpoints: Endpoints  # has our own sockets
+    registration: Observable[RegistrationStatus]  # whether the kubelet has registered us
+    publisher: Observable[PublisherStatus]  # the state of publishing
+    # How the watcher learns of faults; None on a node without an Ascend driver
     watch: Observable[WatchStatus] | None
-    claims: Observable[str]
+    claims: Observable[str]  # why claims cannot be served; empty if they can
     _looks: Coalesced[tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -27,27 +27,17 @@ Samples = Iterator[tuple[Definition, tuple[str, ...], float]]
 
 @dataclass(frozen=True, kw_only=True)
 class NodeState(Collector):
-    """The present facts of this node.
-
-    Attributes:
-        board: The NPUs.
-        watch: How the watcher learns of faults.
-        features: What the API server keeps.
-        publisher: The state of publishing.
-        registration: Whether the kubelet has registered us.
-        holds: Who has what.
-        written_off: How many DCMI calls passed their deadline and have not returned.
-        readings: The NPUs' telemetry.
-    """
+    """The present facts of this node."""
 
     board: Observable[Board]
-    watch: Observable[WatchStatus]
-    features: Observable[ServerFeatures | None]
-    publisher: Observable[PublisherStatus]
-    registration: Observable[RegistrationStatus]
+    watch: Observable[WatchStatus]  # how the watcher learns of faults
+    features: Observable[ServerFeatures | None]  # what the API server keeps
+    publisher: Observable[PublisherStatus]  # the state of publishing
+    registration: Observable[RegistrationStatus]  # whether the kubelet has registered us
     holds: Observable[tuple[Hold, ...]]
+    # How many DCMI calls passed their deadline and have not returned
     written_off: Callable[[], int]
-    readings: NpuReadings
+    readings: NpuReadings  # the NPUs' telemetry
 
     def collect(self) -> Iterable[Metric]:
         """All metrics of state that have a value."""

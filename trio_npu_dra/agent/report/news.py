@@ -31,19 +31,13 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """Something that happened to one chip, or to the node.
+    """Something that happened to one chip, or to the node."""
 
-    Attributes:
-        about: The chip's name, or what of the node it is about; repetitions are counted by it.
-        nodes: The host device nodes of the chip: claims that hold them get the Event too.
-        reason: What happened.
-        message: One line for people; begins with the chip.
-    """
-
-    about: str
+    about: str  # the chip's name, or what of the node it is about; repetitions are counted by it
+    # The host device nodes of the chip: claims that hold them get the Event too
     nodes: frozenset[str] = frozenset()
-    reason: Reason
-    message: str
+    reason: Reason  # what happened
+    message: str  # one line for people; begins with the chip
 
 
 def news(
@@ -122,15 +116,10 @@ def _policy_news(before: Board, after: Board, holds: tuple[Hold, ...]) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """The chip of a message.
-
-    Attributes:
-        chip: The chip.
-        device: The name of the device as which it is handed out.
-    """
+    """The chip of a message."""
 
     chip: Chip
-    device: str
+    device: str  # the name of the device as which it is handed out
 
     def news(self, reason: Reason, words: list[str], advice: str = "") -> News:
         name = self.chip.name
