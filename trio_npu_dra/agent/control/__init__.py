@@ -1,4 +1,7 @@
-"""What people ask the running daemon over its control socket: server, client and their messages.
+"""The control socket, on which `npu-dra health` asks the running daemon: both ends, and the report.
 
-Only root may connect. Probes and scrapes go to `observe` instead.
+Only root may connect. It decides nothing about chips; probes and scrapes go to `observe`. Its
+face is a list of modules, as the daemon loads `answers` and `report` after its start.
 """
+
+__all__ = ["answers", "client", "report", "server"]

@@ -1,7 +1,7 @@
-"""What the daemon answers to `npu-dra health`, and what it does for it.
+"""The daemon's answers to `npu-dra health`.
 
-`GET /health` is a `HealthReport` as JSON; `POST /release?device=npu-3` undoes what frequency rules
-did to an NPU. Refusals are a line of text for the person who asked.
+`GET /health` is a `HealthReport` as JSON; `POST /release?device=npu-3` returns an NPU to service
+that a frequency rule separated. Refusals are a line of text for people.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """What can be asked of the daemon."""
+    """Answers from what the daemon knows."""
 
     board: Observable[Board]
-    watch: Observable[WatchStatus]  # how the watcher learns of faults
-    features: Observable[ServerFeatures | None]  # what the API server keeps
-    worker: DcmiWorker  # has the calls that have not returned
-    faults: NodeFaults  # what is remembered of faults
+    watch: Observable[WatchStatus]
+    features: Observable[ServerFeatures | None]
+    worker: DcmiWorker  # has the hung calls
+    faults: NodeFaults
     holds: Observable[tuple[Hold, ...]]
-    partitioning: Observable[PartitionMode]  # whether chips are cut for claims
+    partitioning: Observable[PartitionMode]
     resources: Observable[DevicesByResource]  # the devices of each device plugin resource
     waiting: Observable[Mapping[str, str]]  # why chips are not yet where they belong, by name
 
     def pages(self) -> Handler:
-        """The answer to each request."""
+        """The handler of all requests."""
         return routed({("GET", "/health"): self.health, ("POST", "/release"): self.release})
 
     async def health(self, _: HttpRequest) -> HttpResponse:
@@ -77,7 +77,7 @@ class Control:
         )
 
     async def release(self, request: HttpRequest) -> HttpResponse:
-        """Undo what frequency rules did to an NPU."""
+        """Return an NPU to service that a frequency rule separated."""
         device = "".join(parse_qs(request.query).get("device", [])[:1])
         chip = self.board.value.by_name.get(device)
         if chip is None:

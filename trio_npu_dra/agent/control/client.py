@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,16 +26,11 @@ class Reply:
 def ask_all(plugin_directory: Path, method: str, target: str) -> list[Reply]:
     """Ask every instance that runs, the oldest first: during an update there are two.
 
-    Args:
-        plugin_directory: The driver's own folder in the kubelet's plugins folder.
-        method: Of HTTP.
-        target: Path and query.
-
     Returns:
         At least one reply.
 
     Raises:
-        ControlError: None can be asked; the message says what to do.
+        ControlError: No instance answers; the message says what to do.
     """
     try:
         found = control_sockets(plugin_directory)
@@ -61,13 +57,10 @@ def ask_all(plugin_directory: Path, method: str, target: str) -> list[Reply]:
 
 
 def _ask(path: Path, method: str, target: str) -> Reply:
-    connection = _UnixConnection(path)
-    try:
+    with closing(_UnixConnection(path)) as connection:
         connection.request(method, target)
         answer = connection.getresponse()
         return Reply(status=answer.status, text=answer.read().decode())
-    finally:
-        connection.close()
 
 
 class _UnixConnection(http.client.HTTPConnection):

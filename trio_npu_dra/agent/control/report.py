@@ -1,4 +1,4 @@
-"""The NPUs' health for people: what the daemon answers, and what `npu-dra health` reads."""
+"""The NPUs' health for people: the daemon writes it, and `npu-dra health` reads it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, holds_of, vnpu_holders, vnpus_of
 from trio_npu_dra.ascend.dcmi.job import HungCall
 from trio_npu_dra.ascend.dcmi.types import ChipRef
-from trio_npu_dra.ascend.model import Board, Chip, Fault
+from trio_npu_dra.ascend.model import Board, Fault
 from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode, not_partitioned
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.api.objects import rfc3339
@@ -38,7 +38,7 @@ class FaultReport(_Report):
     """One thing that is wrong."""
 
     code: str  # eight hex digits; zeros are an alarm without a code
-    level: str  # how it is to be handled
+    level: str
     rule: str  # why it has this level
     text: str  # the library's words, empty when it has none
     since: str  # RFC 3339
@@ -47,9 +47,9 @@ class FaultReport(_Report):
 class NpuReport(_Report):
     """One NPU."""
 
-    device: str  # its name
-    # Its device's name in slices and claims, such as that of a module; empty while it is not handed
-    # out but for partitions of it
+    device: str
+    # Its device's name in slices and claims, such as that of a module; empty while only partitions
+    # of it are handed out.
     offered_as: str = ""
     level: str  # of the worst fault
     state: str  # `Healthy`, `Unhealthy` or `Unknown`
@@ -62,7 +62,7 @@ class NpuReport(_Report):
 class HungCallReport(_Report):
     """A call into libdcmi.so that has not returned."""
 
-    function: str  # what was called
+    function: str
     device: str  # the NPU; empty for the Ascend driver as a whole
     since: str  # RFC 3339
 
@@ -70,12 +70,12 @@ class HungCallReport(_Report):
 class PartitionReport(_Report):
     """A vNPU that exists."""
 
-    vnpu: int  # its id
-    npu: str  # the NPU that it is of
-    template: str  # what it was cut by; empty if that is not told
+    vnpu: int
+    npu: str
+    template: str  # empty if the Ascend driver does not tell
     is_ours: bool = False  # whether it was cut for a claim
-    held_by: str = ""  # the claim, or the pod, that has it: `namespace/name`
-    holder: str = ""  # the same with what it is
+    held_by: str = ""  # `namespace/name` of a claim or pod
+    holder: str = ""  # with its kind: `claim ml/train`
 
     def __str__(self) -> str:
         """One line for people."""
@@ -87,19 +87,19 @@ class PartitionReport(_Report):
 class PartitioningReport(_Report):
     """How NPUs are cut into partitions."""
 
-    is_on: bool = False  # whether they are cut for claims
-    problem: str = ""  # why no partition is published all the same; empty if they are
-    refused: dict[str, str] = {}  # why single NPUs are not cut, by their names
-    partitions: tuple[PartitionReport, ...] = ()  # the vNPUs that exist
+    is_on: bool = False
+    problem: str = ""  # why no partition is published in spite of it
+    refused: dict[str, str] = {}  # why NPUs are not cut, by name
+    partitions: tuple[PartitionReport, ...] = ()
 
 
 class ResourceReport(_Report):
     """A device plugin resource."""
 
     name: str  # such as `huawei.com/Ascend910`
-    devices: int  # how many it has
-    healthy: int  # how many of them pods may get
-    held: int  # how many of them pods have
+    devices: int
+    healthy: int  # that pods may get
+    held: int  # that pods have
 
     def __str__(self) -> str:
         """One line for people."""
@@ -109,20 +109,19 @@ class ResourceReport(_Report):
 class HealthReport(_Report):
     """All that the daemon knows of its NPUs' health."""
 
-    # Whether the Ascend driver sends fault events, or chips are read in turn
+    # events: the Ascend driver sends faults; polling: chips are read in turn.
     watch: Literal["events", "polling", "starting"]
-    refusal: str = ""  # why the Ascend driver sends none
-    # Whether unhealthy NPUs are tainted; else they are left out of the ResourceSlice. None until
-    # the API server has answered.
+    refusal: str = ""  # why the Ascend driver sends no events
+    # Whether unhealthy NPUs are tainted, or left out; None until the API server has answered.
     taints: bool | None = None
     hung_calls: tuple[HungCallReport, ...] = ()  # oldest first
     gaps: tuple[str, ...] = ()  # why NPUs or facts may be missing, in words
     npus: tuple[NpuReport, ...] = ()  # by number
-    partitioning: PartitioningReport = PartitioningReport()  # how they are cut into partitions
-    resources: tuple[ResourceReport, ...] = ()  # what device plugin resources are served
-    # What pods have of resources that do not list it any more, in words
+    partitioning: PartitioningReport = PartitioningReport()
+    resources: tuple[ResourceReport, ...] = ()
+    # Devices that pods have though their resources do not list them any more, in words.
     unserved: tuple[str, ...] = ()
-    # Which NPUs are to go to a resource or to the pool, and why they are not there
+    # Why NPUs are not yet in the resource or pool to which they belong, by name.
     waiting: dict[str, str] = {}
 
 
@@ -143,7 +142,7 @@ def report_resources(
 
 
 def report_unserved(devices: DevicesByResource, holds: Iterable[Hold]) -> tuple[str, ...]:
-    """What pods have that no resource lists."""
+    """Devices that pods have and no resource lists."""
     listed = {one.holder_uid for some in devices.values() for one in some}
     return tuple(
         f"{hold.device} by {hold.holder.titled}"
@@ -159,26 +158,23 @@ def report_npus(
     devices: dict[str, list[str]] = {}
     for offer in available(board, holds, partitioning):
         if offer.partition:
-            continue  # those that exist are in the report of cutting
+            continue  # see `report_partitioning`
         for node in offer.device_nodes:
             devices.setdefault(node, []).append(offer.name)
     return tuple(
-        _report_npu(chip, ", ".join(devices.get(chip.device_node, ())), holds)
+        NpuReport(
+            device=chip.name,
+            offered_as=", ".join(devices.get(chip.device_node, ())),
+            level=chip.health.level,
+            state=chip.health.state.value,
+            faults=tuple(map(_report_fault, chip.health.faults)),
+            unmonitored=chip.health.unmonitored,
+            network=chip.health.network,
+            held_by=tuple(
+                dict.fromkeys(str(hold.holder) for hold in holds_of({chip.device_node}, holds))
+            ),
+        )
         for chip in board.chips
-    )
-
-
-def _report_npu(chip: Chip, device: str, holds: Iterable[Hold]) -> NpuReport:
-    holders = dict.fromkeys(hold.holder for hold in holds_of({chip.device_node}, holds))
-    return NpuReport(
-        device=chip.name,
-        offered_as=device,
-        level=chip.health.level,
-        state=chip.health.state.value,
-        faults=tuple(map(_report_fault, chip.health.faults)),
-        unmonitored=chip.health.unmonitored,
-        network=chip.health.network,
-        held_by=tuple(dict.fromkeys(map(str, holders))),
     )
 
 
@@ -188,7 +184,7 @@ def report_partitioning(
     partitioning: PartitionMode,
     features: ServerFeatures | None,
 ) -> PartitioningReport:
-    """How chips are cut, and into what."""
+    """How chips are cut, and into which partitions."""
     holds = tuple(holds)
     has_none = partitioning.is_on and features is not None and not features.counters
     return PartitioningReport(

@@ -16,15 +16,10 @@ async def serve_control(
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer on the control socket until cancelled.
-
-    Args:
-        pages: What is answered (`control.answers`).
-        endpoints: Has the socket; its folder must exist.
-        task_status: Started when clients can connect.
+    """Answer on the control socket until cancelled; started when clients can connect.
 
     Raises:
-        ConfigError: The path cannot be a socket's.
+        ConfigError: The path cannot be a socket's, or its folder does not exist.
         StorageError: The file system refuses.
     """
     serve = partial(serve_http, pages, socket=endpoints.control)

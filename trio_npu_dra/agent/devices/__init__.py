@@ -1,1 +1,7 @@
-"""What is handed out, as devices of the node's pool: taints, counters and shares with them."""
+"""Offers as devices of the node's pool, with their taints, counters and shares.
+
+It speaks to the API server only to learn which of these it keeps, and knows no kubelet and no
+library. Its face is a list of modules, because settings and commands need `taints` alone.
+"""
+
+__all__ = ["build", "features", "shares", "taints"]

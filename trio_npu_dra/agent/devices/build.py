@@ -88,14 +88,9 @@ def build_devices(
     An offer that no pod may get is left out where the API server does not keep the taint that says
     so: a claim that holds it keeps it.
 
-    Args:
-        offered: What is handed out.
-        board: Has the facts that all devices share.
-        policy: What health does to pods.
-        features: What the API server keeps.
-        shares: How many shares a device is to have; 0 for whole devices (`devices.shares`).
-        shared_for_claims: Keys of chips that this driver lets containers share while claims need
-            it: they do not count as shared, so that no slice changes with each claim.
+    Each device has *shares* shares; 0 leaves it whole. *shared_for_claims* has the keys of chips
+    that this driver lets containers share while claims need it: they do not count as shared, so
+    that no slice changes with each claim.
     """
     kept, shared = features.taint_effects, frozenset(shared_for_claims)
     version, die_policy = board.driver_version, board.multi_die_policy
@@ -113,7 +108,7 @@ def build_devices(
 
 
 def _lasting(offer: Offer) -> Offer:
-    """The offer without what comes and goes and is not in its device: its holder, its health."""
+    """The offer without what changes often and is not in its device: its holder, its health."""
     is_plain = offer.held is Held.NOT and offer.standing is Standing.OPEN
     if is_plain and all(chip.health == HEALTHY for chip in offer.chips):
         return offer
@@ -134,21 +129,10 @@ def build_device(
     multi_die_policy: str | None,
     shared_for_claims: frozenset[str],
 ) -> Device:
-    """One offer as a device, without taints.
-
-    Args:
-        offer: What is handed out, whoever has it.
-        driver_version: As the Ascend driver prints it.
-        multi_die_policy: How A3 dies may be handed out.
-        shared_for_claims: As `build_devices` has it.
-    """
-
-    def is_shared(chip: Chip) -> bool | None:
-        return chip.device_share and chip.key not in shared_for_claims
-
+    """One offer as a device, without taints; *driver_version* is as the Ascend driver prints it."""
     return Device(
         name=offer.name,
-        attributes=_attributes(offer, driver_version, multi_die_policy, is_shared),
+        attributes=_attributes(offer, driver_version, multi_die_policy, shared_for_claims),
         capacity=_capacity(offer) or None,
         consumes_counters=consumption(offer.chips[0].name, offer.takes),
     )
@@ -158,11 +142,11 @@ def _attributes(
     offer: Offer,
     printed: str | None,
     multi_die_policy: str | None,
-    is_shared: Callable[[Chip], bool | None],
+    shared_for_claims: frozenset[str],
 ) -> dict[str, DeviceAttribute]:
     """Facts of the chip; of several chips the equal ones, of a partition those true of it too.
 
-    What names the chip, and what is for all of it, is not true of a partition: die id, logic id,
+    Facts that name the chip, or are of all of it, are not true of a partition: die id, logic id,
     PCI address, address in the super pod, share flag.
     """
     whole, partition = offer.partition is None, offer.partition
@@ -177,8 +161,9 @@ def _attributes(
     if partition is not None:
         values[fact_names.TEMPLATE] = partition.template
         values["parentUUID"] = offer.chips[0].uuid
-    elif None not in (shared := {is_shared(chip) for chip in offer.chips}) and len(shared) == 1:
-        values["deviceShare"] = shared.pop()
+    else:
+        shared = {chip.device_share and chip.key not in shared_for_claims for chip in offer.chips}
+        values["deviceShare"] = shared.pop() if len(shared) == 1 else None
     attributes = {name: made for name, value in values.items() if (made := _attribute(name, value))}
     if printed and (version := semantic_version(printed)) is not None:
         attributes[_DRIVER_VERSION] = DeviceAttribute(version=version)
@@ -240,7 +225,7 @@ def _warn_left_out(attribute: str, value: str, why: str) -> None:
 
 
 def semantic_version(printed: str) -> str | None:
-    """An Ascend driver version as strict semantic version, so that CEL can compare it.
+    """An Ascend driver version as a strict semantic version, so that CEL can compare it.
 
     `24.1.rc2.b030` is `24.1.0-rc2.b030`: a candidate sorts before its release. What follows a
     third number is a build: `24.1.0.3` is `24.1.0+3`.

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def consumption(chip: str, takes: Mapping[str, int]) -> tuple[DeviceCounterConsumption, ...] | None:
-    """What a device takes from its chip's counter set; None if nothing, as where there is none."""
+    """What a device takes from its chip's counter set; None if nothing."""
     if not takes:
         return None
     return (DeviceCounterConsumption(counter_set=chip, counters=_counters(takes)),)
@@ -30,9 +30,8 @@ def build_counter_sets(
 ) -> tuple[CounterSet, ...]:
     """One set for each chip that can be cut, in the order of the offers.
 
-    Args:
-        offered: All offers.
-        left_out: Those that are held and cannot be published: schedulers do not see what they take.
+    A set lacks the counters that *left_out* takes: held offers that cannot be published, so that
+    schedulers do not see what they take.
     """
     amounts = {offer.chips[0].name: dict(offer.of) for offer in offered if offer.of}
     for offer in left_out:
@@ -43,13 +42,13 @@ def build_counter_sets(
 
 
 def without_counters(offered: Iterable[Offer]) -> tuple[Offer, ...]:
-    """The offers that are right where the API server keeps no counters: no partition.
+    """The offers for an API server that keeps no counters: no partition.
 
     A chip with a held partition is left out: a scheduler would allocate it whole.
     """
     offered = tuple(offered)
     if left_out := tuple(offer.name for offer in offered if offer.takes and offer.partition):
-        _say_left_out(left_out)
+        _warn_left_out(left_out)
     cut = {
         node
         for offer in offered
@@ -64,8 +63,8 @@ def without_counters(offered: Iterable[Offer]) -> tuple[Offer, ...]:
 
 
 @lru_cache(maxsize=16)
-def _say_left_out(names: tuple[str, ...]) -> None:
-    """Say once a process that partitions are left out; pools are built again and again."""
+def _warn_left_out(names: tuple[str, ...]) -> None:
+    """Log once in a process that partitions are left out; pools are built again and again."""
     log.warning(
         "the API server keeps no counters (feature gate DRAPartitionableDevices of Kubernetes 1.35 "
         "and later): no partition of an NPU is published, whole NPUs only",

@@ -1,4 +1,4 @@
-"""Learns what the API server keeps of a slice, without publishing anything.
+"""Learns which fields of a slice the API server keeps, without publishing anything.
 
 A server silently drops the fields of a feature that is off, and refuses a slice with a value that
 it does not know. Taints, counters and shares are on by default from Kubernetes 1.36. Kubernetes
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 import trio
@@ -40,20 +40,19 @@ from trio_npu_dra.kit.pool import PublisherStatus
 log = logging.getLogger(__name__)
 
 _ASK_AGAIN_SECONDS: Final = 3600.0
-"""Between two questions without a reason, give or take a half: one dry run an hour on a node."""
+"""Between two questions without a reason, give or take a half."""
 
 Devices = tuple[Device, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFeatures:
-    """What the API server keeps; by default everything."""
+    """The features that the API server keeps; by default all."""
 
-    # Effects with which it keeps taints of devices; none if it drops taints
+    # Effects with which it keeps taints of devices; none if it drops taints.
     taint_effects: frozenset[TaintEffect] = frozenset(TaintEffect)
-    counters: bool = True  # counter sets, in slices of their own, and what devices consume of them
-    # That a device may be allocated several times, and what an allocation may take of it
-    shares: bool = True
+    counters: bool = True  # counter sets, in slices of their own, and consumption
+    shares: bool = True  # several allocations of a device, and their policies
 
     @property
     def taints(self) -> bool:
@@ -69,24 +68,17 @@ async def follow_features(
     features: Observable[ServerFeatures | None],
     status: Observable[PublisherStatus],
 ) -> None:
-    """Keep *features* true, until cancelled.
+    """Keep *features* true, until cancelled; None means that the API server has not answered yet.
 
-    The API server is asked at the start, and again whenever it may be another one.
-
-    Args:
-        client: The API server; needs `create` on resourceslices.
-        node_name: The node; slices may be created for no other.
-        driver_name: The driver.
-        features: None until the API server has answered once.
-        status: The publisher's; it shows when contact is lost and restored.
+    The API server is asked at the start, and again when the publisher's *status* shows that it may
+    be another one. That needs `create` on resourceslices.
     """
-    question = _Question(client, node_name, driver_name)
     retry = Retry("asking what the API server keeps of ResourceSlices", log)
     while True:
         before = status.value
         try:
             with watchdog.step("asking what the API server keeps", limit=120):
-                found = await question.ask()
+                found = await _ask(client, node_name, driver_name)
         except KubeError as error:
             await trio.sleep(retry.failed(error))
             continue
@@ -98,18 +90,14 @@ async def follow_features(
 
 
 async def _until_doubtful(status: Observable[PublisherStatus], before: PublisherStatus) -> None:
-    """Wait until another API server may answer than the one that was asked.
+    """Wait until another API server may answer than the one that was asked *before*.
 
     That is possible after a loss of contact, which the publisher notices; when this instance may
-    publish after an older one, because only the publisher watches; and when the server dropped what
-    it had promised to keep, as one of several behind one address may.
+    publish after an older one, because only the publisher watches; and when the server dropped a
+    field that it had promised to keep, as one of several behind one address may.
 
     An instance that waits for an older one does not watch too: rolling updates would then have
     twice the watches, for an answer that is needed only in the end.
-
-    Args:
-        status: The publisher's.
-        before: Its value when the API server was asked.
     """
     was_waiting, was_lost = before.waiting, False
     async for now in status.changes():
@@ -121,88 +109,72 @@ async def _until_doubtful(status: Observable[PublisherStatus], before: Publisher
         was_waiting = now.waiting
 
 
-class _Question:
-    """Asks by dry runs of creates."""
+async def _ask(client: KubeClient, node_name: str, driver_name: str) -> ServerFeatures:
+    """Ask by one dry run of a create if nothing is refused, else by one for each feature.
 
-    def __init__(self, client: KubeClient, node_name: str, driver_name: str) -> None:
-        self._client = client
-        self._node_name = node_name
-        self._driver_name = driver_name
+    Raises:
+        KubeError: Unreachable, or a slice without any feature is refused too.
+    """
 
-    async def ask(self) -> ServerFeatures:
-        """Learn it with one dry run if nothing is refused, else with one for each feature.
-
-        Raises:
-            KubeError: Unreachable, or a slice without any feature is refused too.
-        """
-        probes = self._probes()
-        try:
-            return _kept_in(await self._dry_run(*probes))
-        except Invalid:
-            await self._dry_run(Device(name="plain"))
-        return _kept_in(
-            chain.from_iterable([await self._unless_refused(probe) for probe in probes])
-        )
-
-    def _probes(self) -> Devices:
-        """A device for each feature."""
-        taken = DeviceCounterConsumption(
-            counter_set="probe", counters={"probe": Counter(value="1")}
-        )
-        return (
-            *(
-                Device(
-                    name=f"taint-{effect.lower()}",
-                    taints=(DeviceTaint(key=f"{self._driver_name}/probe", effect=effect),),
-                )
-                for effect in TaintEffect
-            ),
-            Device(name="counters", consumes_counters=(taken,)),
-            Device(
-                name="shares",
-                allow_multiple_allocations=True,
-                capacity={
-                    "probe": DeviceCapacity(value="2", request_policy=CapacityPolicy(default="1"))
-                },
-            ),
-        )
-
-    async def _unless_refused(self, probe: Device) -> Devices:
-        try:
-            return await self._dry_run(probe)
-        except Invalid:
-            return ()
-
-    async def _dry_run(self, *devices: Device) -> Devices:
-        """The devices as they would be stored."""
+    async def dry_run(*devices: Device) -> Devices:
         sent = ResourceSlice(
             metadata=ObjectMeta(generate_name="probe-"),
             spec=ResourceSliceSpec(
-                driver=self._driver_name,
-                node_name=self._node_name,
-                pool=ResourcePool(name=self._node_name, generation=0, resource_slice_count=1),
+                driver=driver_name,
+                node_name=node_name,
+                pool=ResourcePool(name=node_name, generation=0, resource_slice_count=1),
                 devices=devices,
             ),
         )
-        stored = await self._client.create(sent, dry_run=True)
+        stored = await client.create(sent, dry_run=True)
         return stored.spec.devices or ()
 
+    probes = _probes(driver_name)
+    try:
+        return _kept_in(await dry_run(*probes))
+    except Invalid:
+        await dry_run(Device(name="plain"))
+    kept: list[Device] = []
+    for probe in probes:
+        with suppress(Invalid):
+            kept += await dry_run(probe)
+    return _kept_in(kept)
 
-def _kept_in(stored: Iterable[Device]) -> ServerFeatures:
+
+def _probes(driver_name: str) -> Devices:
+    """A device for each feature."""
+    taken = DeviceCounterConsumption(counter_set="probe", counters={"probe": Counter(value="1")})
+    return (
+        *(
+            Device(
+                name=f"taint-{effect.lower()}",
+                taints=(DeviceTaint(key=f"{driver_name}/probe", effect=effect),),
+            )
+            for effect in TaintEffect
+        ),
+        Device(name="counters", consumes_counters=(taken,)),
+        Device(
+            name="shares",
+            allow_multiple_allocations=True,
+            capacity={
+                "probe": DeviceCapacity(value="2", request_policy=CapacityPolicy(default="1"))
+            },
+        ),
+    )
+
+
+def _kept_in(devices: Collection[Device]) -> ServerFeatures:
     """The features that stored probes still have."""
-    devices = tuple(stored)
     effects = {taint.effect for device in devices for taint in device.taints or ()}
     return ServerFeatures(
         taint_effects=frozenset(effect for effect in TaintEffect if effect in effects),
         counters=any(device.consumes_counters for device in devices),
-        shares=any(_keeps_shares(device) for device in devices),
+        shares=any(
+            device.allow_multiple_allocations
+            and any(part.request_policy for part in (device.capacity or {}).values())
+            for device in devices
+        ),
     )
-
-
-def _keeps_shares(device: Device) -> bool:
-    """Whether a device may be allocated several times, each time a part of its capacity."""
-    capacity = (device.capacity or {}).values()
-    return bool(device.allow_multiple_allocations) and any(part.request_policy for part in capacity)
 
 
 def _log_missing(features: ServerFeatures) -> None:

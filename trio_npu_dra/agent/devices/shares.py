@@ -1,7 +1,7 @@
-"""A device of which several claims may have a share (KEP-5075, consumable capacity); pure.
+"""Devices in shares, for several claims at once (KEP-5075, consumable capacity); pure.
 
-Schedulers count what allocations take of each capacity; nothing else does. The hardware does not
-divide a chip among the containers that share it: each can use all of its memory and AI cores.
+Only schedulers count what allocations take of each capacity. The hardware does not divide a chip
+among the containers that share it: each can use all of its memory and AI cores.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from trio_npu_dra.kit.api.quantity import canonical_quantity, parse_quantity
 log = logging.getLogger(__name__)
 
 _DIVISIBLE = frozenset({OfferKind.NPU, OfferKind.MODULE})
-"""What has a share flag."""
+"""Kinds of offers that have a share flag."""
 
 _UNITS = {fact_names.MEMORY: 1 << 20}
 """The unit in which a capacity is counted, where that is not 1: DCMI tells memory in MiB."""
 
 
 def held_as_published(offered: Iterable[Offer], *, shares: int) -> tuple[Offer, ...]:
-    """The offers, held only where `with_shares` looks at that.
+    """The offers, held only where `with_shares` depends on it.
 
-    Most nodes divide nothing into shares: there a claim that comes or goes changes no offer, and
-    nothing has to be made anew.
+    Most nodes divide nothing into shares: there a claim that comes or goes changes no offer, and no
+    device has to be made again.
     """
     if shares:
         return tuple(offered)
@@ -42,16 +42,11 @@ def held_as_published(offered: Iterable[Offer], *, shares: int) -> tuple[Offer, 
 def with_shares(
     made: Iterable[tuple[Offer, Device]], features: ServerFeatures, *, shares: int
 ) -> Iterator[Device]:
-    """The devices that can be published, divided into shares if that is wanted.
+    """The devices that can be published, each in so many shares; 0 leaves them whole.
 
     A device stays as it is held until it is released: schedulers do not compare whole allocations
-    with shares. One that is held as a whole is published undivided, and is taken in their eyes. One
-    that is held by shares is left out where it is to be divided no more.
-
-    Args:
-        made: Each offer with its device, undivided.
-        features: What the API server keeps.
-        shares: How many a device is to have; 0 for whole devices.
+    with shares. A device that is held as a whole is published undivided, and schedulers see it as
+    taken. A device that is held by shares and is to be whole again is left out.
     """
     is_divided = shares > 0 and features.shares
     if shares and not is_divided:
@@ -65,7 +60,7 @@ def with_shares(
         else:
             left_out.append(device.name)
     if left_out:
-        _say_left_out(tuple(left_out))
+        _warn_left_out(tuple(left_out))
 
 
 def divided(device: Device, shares: int) -> Device:
@@ -96,7 +91,7 @@ def _equal_part(name: str, part: DeviceCapacity, shares: int) -> CapacityPolicy:
 
 @lru_cache(maxsize=1)
 def _warn_whole() -> None:
-    """Say once a process that NPUs are not divided; pools are built again and again."""
+    """Log once in a process that NPUs are not divided; pools are built again and again."""
     log.warning(
         "the API server does not keep allowMultipleAllocations of devices (feature gate "
         "DRAConsumableCapacity, on from Kubernetes 1.36): NPUs are published as a whole, in spite "
@@ -105,8 +100,8 @@ def _warn_whole() -> None:
 
 
 @lru_cache(maxsize=256)
-def _say_left_out(names: tuple[str, ...]) -> None:
-    """The same for devices that nobody else can get."""
+def _warn_left_out(names: tuple[str, ...]) -> None:
+    """Log once in a process that devices are left out, because their shares are held."""
     log.warning(
         "devices of which claims hold shares are left out of the ResourceSlice until they are "
         "released: NPUs are published as a whole now",

@@ -1,7 +1,4 @@
-"""The taints that an NPU's health gives it, by the operator's policy; pure.
-
-One more keeps new claims from an NPU that is to leave the pool.
-"""
+"""The taints of an NPU for its health, by the operator's policy, and for leaving the pool; pure."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ _DEFAULTS: Final[Mapping[str, TaintEffect]] = MappingProxyType(
 class TaintPolicy:
     """Which taint effect each state of health has."""
 
-    domain: str  # prefix of the taints' keys, the driver's name
+    domain: str  # prefix of the taints' keys: the driver's name
     # By fault level, and for `UNMONITORED` and `NETWORK`; other states add no taint
     effects: Mapping[str, TaintEffect] = field(default_factory=lambda: _DEFAULTS)
 

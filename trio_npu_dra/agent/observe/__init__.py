@@ -1,1 +1,18 @@
-"""What the daemon shows to operators and their tools: log lines, metrics and probes."""
+"""What operators and their tools see of the daemon: log lines, metrics and probes.
+
+It reads the other rooms' facts and changes none. Prometheus stays here. Its face is a list of
+modules, as the daemon loads the metrics after its start.
+"""
+
+__all__ = [
+    "catalog",
+    "inbox",
+    "latency",
+    "logs",
+    "metrics",
+    "npu_readings",
+    "pages",
+    "self_check",
+    "signals",
+    "state",
+]

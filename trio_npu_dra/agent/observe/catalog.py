@@ -16,7 +16,7 @@ PREFIX: Final = "npu_dra_"
 
 
 class Kind(StrEnum):
-    """How a value behaves."""
+    """How a metric's value behaves."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -27,10 +27,10 @@ class Kind(StrEnum):
 class Definition:
     """One metric."""
 
-    name: str  # as it is seen in queries
-    kind: Kind  # how its value behaves
-    meaning: str  # for people
-    labels: tuple[str, ...] = ()  # names of the labels
+    name: str  # as in queries
+    kind: Kind
+    meaning: str
+    labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()  # upper bounds, of a histogram
 
 

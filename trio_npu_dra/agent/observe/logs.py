@@ -16,7 +16,7 @@ from trio_npu_dra.kit.base.terminal import visible
 
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
-_ENCODER = json.JSONEncoder(default=str, ensure_ascii=False)  # to make one takes as long as a line
+_ENCODER = json.JSONEncoder(default=str, ensure_ascii=False)  # making one takes as long as a line
 
 _CHATTY = ("httpx", "httpcore", "hpack", "h2", "grpclib", "asyncio")
 
@@ -30,7 +30,7 @@ def configure(
     handler = logging.StreamHandler(stream)
     handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # No line says who wrote it, which costs a third of a line to find out.
+    # Finding out the thread and process of a line takes a third of its time, and no line has them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.logAsyncioTasks = False  # type: ignore[attr-defined] # typeshed does not know it
     # One line a request would drown ours.

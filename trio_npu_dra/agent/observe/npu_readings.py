@@ -1,9 +1,8 @@
-"""The NPUs' telemetry for scrapes: read for a scrape, not too often, and never for long."""
+"""The NPUs' telemetry, read when a scrape asks, but not too often, and never for long."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -21,26 +20,14 @@ INTERVAL_SECONDS: Final = 5.0
 _DEADLINE_SECONDS: Final = 3.0  # for all NPUs: a scrape waits ten seconds if not told otherwise
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    telemetry: Telemetry
-    at: float
-
-
 class NpuReadings:
-    """The latest telemetry of each NPU.
-
-    Args:
-        worker: Runs the calls.
-        dcmi: The library; None reads nothing.
-        board: The NPUs.
-    """
+    """The latest telemetry of each NPU; without a library there is none."""
 
     def __init__(self, worker: DcmiWorker, dcmi: Dcmi | None, board: Observable[Board]) -> None:
         self._worker = worker
         self._dcmi = dcmi
         self._board = board
-        self._readings: dict[str, _Reading] = {}
+        self._readings: dict[str, tuple[float, Telemetry]] = {}  # with the time of asking
         self._asking = trio.Lock()
 
     async def refresh(self) -> None:
@@ -57,14 +44,10 @@ class NpuReadings:
                     try:
                         telemetry = await read_telemetry(self._worker, self._dcmi, chip)
                     except DcmiError:
-                        continue  # the worker's log and the health metrics show it
-                    self._readings[chip.name] = _Reading(telemetry, asked_at)
+                        continue  # the worker's log and the health metrics show this
+                    self._readings[chip.name] = asked_at, telemetry
 
     def fresh(self) -> Mapping[str, Telemetry]:
         """Values by the chip's name, without those that are old."""
         oldest = trio.current_time() - INTERVAL_SECONDS
-        return {
-            name: reading.telemetry
-            for name, reading in self._readings.items()
-            if reading.at > oldest
-        }
+        return {name: telemetry for name, (at, telemetry) in self._readings.items() if at > oldest}

@@ -15,7 +15,7 @@ from trio_npu_dra.kit.http.coalesced import Coalesced
 from trio_npu_dra.kit.kubelet.probes import Probe, Probes
 
 SCRAPE_SECONDS: Final = 1.0
-"""How long all scrapes get the same bytes; making them takes the event loop 10 to 20 ms."""
+"""How long scrapes share one answer; making it takes the event loop 10 to 20 ms."""
 
 _OPENMETRICS: Final = "application/openmetrics-text"
 _FORMATS: Final = (_OPENMETRICS, "text/plain")
@@ -27,14 +27,7 @@ async def answer_pages(
     probes: Probes,
     pages: LateHandler,
 ) -> None:
-    """Make the answers of the pages, until cancelled.
-
-    Args:
-        registry: The metrics.
-        refresh: Called before each scrape; must return soon.
-        probes: Called for each probe.
-        pages: Has the requests.
-    """
+    """Answer requests for *pages*, until cancelled; *refresh* runs before each scrape."""
 
     async def scrape(request: HttpRequest) -> HttpResponse:
         await refresh()

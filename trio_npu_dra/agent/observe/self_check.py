@@ -16,27 +16,26 @@ from trio_npu_dra.kit.kubelet.registration import RegistrationStatus
 from trio_npu_dra.kit.pool import PublisherStatus
 
 LOOK_SECONDS: Final = 1.0
-"""How long all probes get the same answer; a check takes some 10 ms of CPU."""
+"""How long probes share one answer; a check takes some 10 ms of CPU."""
 
 
 @dataclass(eq=False, kw_only=True)
 class SelfCheck:
     """Checks whether the daemon is alive and ready."""
 
-    bridge: Bridge  # calls our own sockets
-    endpoints: Endpoints  # has our own sockets
-    registration: Observable[RegistrationStatus]  # whether the kubelet has registered us
-    publisher: Observable[PublisherStatus]  # the state of publishing
-    # How the watcher learns of faults; None on a node without an Ascend driver
-    watch: Observable[WatchStatus] | None
-    claims: Observable[str]  # why claims cannot be served; empty if they can
+    bridge: Bridge
+    endpoints: Endpoints
+    registration: Observable[RegistrationStatus]
+    publisher: Observable[PublisherStatus]
+    watch: Observable[WatchStatus] | None  # None on a node without an Ascend driver
+    claims: Observable[str]  # why claims cannot be served
     _looks: Coalesced[tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
         self._looks = Coalesced(self._find_problems, seconds=LOOK_SECONDS)
 
     async def run(self) -> None:
-        """Make the checks until cancelled; without this, probes wait for ever."""
+        """Make the checks, until cancelled."""
         await self._looks.run()
 
     async def live(self) -> tuple[str, ...]:
@@ -60,13 +59,10 @@ class SelfCheck:
     async def ready(self) -> tuple[str, ...]:
         """What this instance lacks to do all of its work.
 
-        One instance on a node publishes. One that waits for an older one to end lacks nothing: the
+        One instance on a node publishes. An instance that waits for an older one lacks nothing: the
         older one ends only once the new one is ready.
         """
-        return (*await self.live(), *self._missing())
-
-    def _missing(self) -> tuple[str, ...]:
-        missing = []
+        missing = [*await self.live()]
         registration, publisher = self.registration.value, self.publisher.value
         if not registration.registered:
             missing.append(f"not registered with the kubelet {registration.error}".strip())

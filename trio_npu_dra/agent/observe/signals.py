@@ -1,4 +1,4 @@
-"""What signals mean to the daemon: TERM and INT stop it, USR1 shows what it is doing."""
+"""Signals to the daemon: TERM and INT stop it, USR1 logs its tasks."""
 
 from __future__ import annotations
 
@@ -19,19 +19,16 @@ async def receive_signals(
         task_status.started()
         async for number in received:
             if number == signal.SIGUSR1:
-                log.info("tasks\n%s", "\n".join(task_tree()))
+                root = trio.lowlevel.current_root_task()
+                assert root is not None
+                log.info("tasks\n%s", "\n".join(_lines(root, "")))
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
                 stop.set()
 
 
-def task_tree() -> list[str]:
-    """All trio tasks of this run, children indented below the task whose nursery holds them."""
-    root = trio.lowlevel.current_root_task()
-    return list(_lines(root, "")) if root else []
-
-
 def _lines(task: trio.lowlevel.Task, indent: str) -> Iterator[str]:
+    """A task and those below it, indented below the task whose nursery holds them."""
     yield f"{indent}{task.name}"
     for nursery in task.child_nurseries:
         for child in sorted(nursery.child_tasks, key=lambda child: child.name):

@@ -1,4 +1,4 @@
-"""Metrics of the present state: read from the facts at each scrape, never kept."""
+"""Metrics of the present state, read from the facts at each scrape."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ class NodeState(Collector):
     """The present facts of this node."""
 
     board: Observable[Board]
-    watch: Observable[WatchStatus]  # how the watcher learns of faults
-    features: Observable[ServerFeatures | None]  # what the API server keeps
-    publisher: Observable[PublisherStatus]  # the state of publishing
-    registration: Observable[RegistrationStatus]  # whether the kubelet has registered us
+    watch: Observable[WatchStatus]
+    features: Observable[ServerFeatures | None]
+    publisher: Observable[PublisherStatus]
+    registration: Observable[RegistrationStatus]
     holds: Observable[tuple[Hold, ...]]
-    # How many DCMI calls passed their deadline and have not returned
-    written_off: Callable[[], int]
-    readings: NpuReadings  # the NPUs' telemetry
+    written_off: Callable[[], int]  # DCMI calls that passed their deadline and have not returned
+    readings: NpuReadings
 
     def collect(self) -> Iterable[Metric]:
         """All metrics of state that have a value."""
@@ -95,7 +94,7 @@ class NodeState(Collector):
     def _holders(self) -> dict[str, tuple[str, str]]:
         """Namespace and name of the one claim that holds a chip, by the chip's device node.
 
-        What the chip measures is of all its partitions: none of their claims is its holder.
+        A chip measures all its partitions together, so none of their claims is its holder.
         """
         found: dict[str, set[tuple[str, str]]] = {}
         for hold in self._holds_of_claims():

@@ -1,1 +1,7 @@
-"""Reports on chips and on what is handed out: Events, the pods' device health."""
+"""Reports on chips in the words of others: Kubernetes Events, and the kubelet's device health.
+
+It changes no chip and no claim. Its face is a list of modules: the daemon needs `device_health` at
+its start, and the rest once the first slice is there.
+"""
+
+__all__ = ["device_health", "events", "news"]

@@ -1,4 +1,4 @@
-"""Offers in the kubelet's terms of device health."""
+"""The health of offers as the kubelet reports it of devices."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Counts repetitions in one Event instead of writing many; pure, on the caller's clock.
 
-However much happens, the API server gets for each object, reason and chip one write at once and
-then at most one each `PAUSE_SECONDS`, with the newest message and the whole count.
+For each object, reason and chip the API server gets one write without delay, and then at most one
+each `PAUSE_SECONDS`, with the newest message and the whole count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ QUIET_SECONDS: Final = 600.0
 """After so long without a repetition, the next one begins a new series."""
 
 PATIENCE_SECONDS: Final = 300.0
-"""How long an Event is kept that the API server does not take."""
+"""How long an Event is kept while the API server does not take it."""
 
 _NORMAL: Final = frozenset({Reason.RECOVERED, Reason.POLICY_CHANGED})
 _NAME_BASE_LIMIT: Final = 230  # a name has 253 characters, and 17 are added
@@ -37,12 +37,7 @@ class _Series:
 
 
 class EventSeries:
-    """The Events of one node's NPUs.
-
-    Args:
-        component: The driver's name.
-        node_name: Where it runs.
-    """
+    """The Events of one node's NPUs; *component* is the driver's name."""
 
     def __init__(self, *, component: str, node_name: str) -> None:
         self._component = component
@@ -50,33 +45,38 @@ class EventSeries:
         self._series: dict[tuple[str, Reason, str], _Series] = {}
 
     def note(self, news: News, about: Iterable[ObjectReference], *, at: float, now: float) -> None:
-        """Note something that is to be written.
-
-        Args:
-            news: What happened.
-            about: The objects that get an Event of it.
-            at: When it happened, in seconds since 1970.
-            now: The time on the clock of all other methods.
-        """
+        """Note that something happened, *at* seconds since 1970, of which *about* get an Event."""
         for key, series in list(self._series.items()):
             if series.unsaid_since is None and now - series.noted_at >= QUIET_SECONDS:
                 del self._series[key]
+        clock = rfc3339(at)
         for reference in about:
-            self._note(news, reference, at=at, now=now)
+            key = (reference.uid, news.reason, news.about)
+            series = self._series.get(key)
+            if series is None:
+                event = self._event(news, reference, clock)
+                self._series[key] = _Series(event, noted_at=now, unsaid_since=now, write_at=now)
+                continue
+            series.event = series.event.model_copy(
+                update={
+                    "message": news.message,
+                    "count": series.event.count + 1,
+                    "last_timestamp": clock,
+                }
+            )
+            series.noted_at = now
+            if series.unsaid_since is None:
+                series.unsaid_since = now
 
     def due(self, now: float) -> tuple[Event, bool] | None:
-        """The Event that has waited longest of those to be written now.
-
-        Returns:
-            It, and whether the API server has an earlier form of it.
-        """
+        """The Event to write now that has waited longest, and whether it was written before."""
         waiting = [series for series in self._waiting() if series.write_at <= now]
         oldest = min(waiting, key=lambda series: series.write_at, default=None)
-        return (oldest.event, oldest.is_stored) if oldest is not None else None
+        return (oldest.event, oldest.is_stored) if oldest else None
 
     @property
     def next_due(self) -> float | None:
-        """When `due` next returns an Event if nothing happens; None if never."""
+        """When `due` next returns an Event if nothing else happens; None if never."""
         return min((series.write_at for series in self._waiting()), default=None)
 
     def stored(self, event: Event, now: float) -> None:
@@ -92,7 +92,7 @@ class EventSeries:
             del self._series[key]
 
     def drop_old(self, now: float) -> int:
-        """Forget Events that could not be written for too long; return how many."""
+        """Forget Events that the API server has not taken for too long; return how many."""
         old = [
             key
             for key, series in self._series.items()
@@ -102,25 +102,6 @@ class EventSeries:
         for key in old:
             del self._series[key]
         return len(old)
-
-    def _note(self, news: News, about: ObjectReference, *, at: float, now: float) -> None:
-        clock = rfc3339(at)
-        key = (about.uid, news.reason, news.about)
-        series = self._series.get(key)
-        if series is None:
-            event = self._event(news, about, clock)
-            self._series[key] = _Series(event, noted_at=now, unsaid_since=now, write_at=now)
-            return
-        series.event = series.event.model_copy(
-            update={
-                "message": news.message,
-                "count": series.event.count + 1,
-                "last_timestamp": clock,
-            }
-        )
-        series.noted_at = now
-        if series.unsaid_since is None:
-            series.unsaid_since = now
 
     def _event(self, news: News, about: ObjectReference, clock: str) -> Event:
         base = about.name[:_NAME_BASE_LIMIT].rstrip("-.")

@@ -1,7 +1,7 @@
-"""Kubernetes Events on the Node, and on the claim that holds the NPU or that several pods have.
+"""Kubernetes Events on the Node, on claims that hold the NPU, and on claims of several pods.
 
 An Event is written for each change while the daemon runs, and for faults that began after it
-started; a restart repeats nothing of the NPUs. An Event that cannot be written within some minutes
+started; a restart repeats no Event of an NPU. An Event that cannot be written within some minutes
 is dropped with a line in the log.
 """
 
@@ -42,21 +42,19 @@ async def write_events(
     component: str,
     since: float,
 ) -> NoReturn:
-    """Write Events of what happens to the NPUs, until cancelled.
+    """Write Events of the NPUs, until cancelled.
 
-    Args:
-        client: The API server; needs `create` and `update` on events.
-        board: The chips.
-        holds: Who has which of them: further objects for the Events.
-        shared: Claims that several pods have, by UID.
-        node_name: The Node.
-        node_uid: Its UID; empty until it is known.
-        component: The driver's name, as the source of the Events.
-        since: When this daemon started, in seconds since 1970: an earlier one has written the
-            Events of faults that began before.
+    It needs `create` and `update` on events. Claims that hold an NPU get its Events too, and claims
+    in *shared* one of their own. An earlier daemon has written the Events of faults that began
+    before *since*, the start of this one in seconds since 1970.
     """
-    retry = Retry("saying Events", log)
-    node = _node(node_name, await node_uid.wait_until(bool))
+    retry = Retry("writing Events", log)
+    node = ObjectReference(
+        api_version=Node.group_version,
+        kind=Node.kind_name,
+        name=node_name,
+        uid=await node_uid.wait_until(bool),
+    )
     series = EventSeries(component=component, node_name=node_name)
     arrived = trio.Event()
 
@@ -94,10 +92,6 @@ async def write_events(
             await _write_due(client, series, retry)
 
 
-def _node(name: str, uid: str) -> ObjectReference:
-    return ObjectReference(api_version=Node.group_version, kind=Node.kind_name, name=name, uid=uid)
-
-
 def _holders(item: News, holds: Iterable[Hold]) -> list[ObjectReference]:
     """The claims that hold the chip."""
     holders = dict.fromkeys(hold.holder for hold in holds_of(item.nodes, holds))
@@ -115,18 +109,18 @@ def _claim(holder: Holder) -> ObjectReference:
 
 
 async def _write_due(client: KubeClient, series: EventSeries, retry: Retry) -> None:
-    """Write Events that are due; one that the API server does not take waits for some minutes."""
+    """Write Events that are due; an Event waits while the API server takes none."""
     while (due := series.due(trio.current_time())) is not None:
         event, is_stored = due
         try:
-            with watchdog.step("saying an Event", limit=_STUCK_SECONDS):
+            with watchdog.step("writing an Event", limit=_STUCK_SECONDS):
                 await _write(client, event, is_stored=is_stored)
         except KubeError as error:
             if not error.retryable:
                 series.drop(event)
-                log.warning(
-                    "Event not written", extra={"event": _event_text(event), "error": str(error)}
-                )
+                about = event.involved_object
+                text = f"{event.reason} on {about.kind} {about.name}: {event.message}"
+                log.warning("Event not written", extra={"event": text, "error": str(error)})
                 continue
             await trio.sleep(retry.failed(error))
             if dropped := series.drop_old(trio.current_time()):
@@ -138,14 +132,9 @@ async def _write_due(client: KubeClient, series: EventSeries, retry: Retry) -> N
 
 async def _write(client: KubeClient, event: Event, *, is_stored: bool) -> None:
     if is_stored:
-        await client.update(event)  # makes it anew if it was deleted meanwhile
+        await client.update(event)  # creates it again if it was deleted meanwhile
         return
     try:
         await client.create(event)
-    except Conflict:  # an earlier try made it, and the answer was lost
+    except Conflict:  # an earlier try created it, and the answer was lost
         await client.update(event)
-
-
-def _event_text(event: Event) -> str:
-    about = event.involved_object
-    return f"{event.reason} on {about.kind} {about.name}: {event.message}"

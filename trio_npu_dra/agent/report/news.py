@@ -1,4 +1,4 @@
-"""What is worth an Event when one Board follows another; pure."""
+"""Finds news worth an Event where one Board follows another; pure."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Reason(StrEnum):
 class News:
     """Something that happened to one chip, or to the node."""
 
-    about: str  # the chip's name, or what of the node it is about; repetitions are counted by it
-    # The host device nodes of the chip: claims that hold them get the Event too
+    about: str  # the chip's name, or a property of the node; repetitions count by it
+    # The host device nodes of the chip: claims that hold them get the Event too.
     nodes: frozenset[str] = frozenset()
-    reason: Reason  # what happened
-    message: str  # one line for people; begins with the chip
+    reason: Reason
+    message: str  # one line that begins with the chip
 
 
 def news(
@@ -47,14 +47,8 @@ def news(
 
     A fault is news when its code comes or its level rises, and so is the fault of a chip that is
     gone. Levels below `SubHealthFault` are not: the vendor prescribes no action for them. RoCE port
-    state is left out: many ports are unplugged on purpose.
-
-    Args:
-        before: The Board until now.
-        after: The Board from now on.
-        holds: Who has what.
-        since: In seconds since 1970: if *before* lacks a chip, its faults that began earlier are
-            no news.
+    state is left out: many ports are unplugged on purpose. Faults of a chip that *before* lacks are
+    no news if they began before *since*, in seconds since 1970.
     """
     given = tuple(holds)
     devices = names_of_chips(available(after, given))
@@ -71,16 +65,11 @@ def news(
 
 
 def shared_news(claim: SharedClaim, board: Board, holds: Iterable[Hold]) -> News | None:
-    """What to say of a claim that several pods have.
-
-    Args:
-        claim: The claim.
-        board: The chips, of which some may be shared.
-        holds: Who has what.
+    """The news that several pods have a claim.
 
     Returns:
-        None if each of its NPUs may be opened by several containers at once; a partition of one
-        never may, whatever the chip's share flag is.
+        None if several containers at once can open each of its NPUs. They cannot open a partition,
+        whatever the share flag of its chip is.
     """
     open_to_all = {
         offer.name
@@ -116,10 +105,10 @@ def _policy_news(before: Board, after: Board, holds: tuple[Hold, ...]) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """The chip of a message."""
+    """The chip of a message, and the device as which it is handed out."""
 
     chip: Chip
-    device: str  # the name of the device as which it is handed out
+    device: str
 
     def news(self, reason: Reason, words: list[str], advice: str = "") -> News:
         name = self.chip.name
@@ -135,7 +124,8 @@ class _Subject:
 
 def _news_of(subject: _Subject, known: Chip | None, since: float) -> Iterator[News]:
     now = subject.chip.health
-    was = known.health if known is not None else ChipHealth(faults=_older(now, since))
+    older = tuple(fault for fault in now.faults if fault.since < since)
+    was = known.health if known is not None else ChipHealth(faults=older)
     levels = {fault.code: fault.level.rank for fault in was.faults}
     new = [fault for fault in _grave(now) if fault.level.rank > levels.get(fault.code, -1)]
     separated = [fault for fault in new if fault.level is FaultLevel.MANUALLY_SEPARATE_NPU]
@@ -153,10 +143,6 @@ def _news_of(subject: _Subject, known: Chip | None, since: float) -> Iterator[Ne
         yield subject.news(Reason.RECOVERED, ["has recovered"])
 
 
-def _older(health: ChipHealth, since: float) -> tuple[Fault, ...]:
-    return tuple(fault for fault in health.faults if fault.since < since)
-
-
 def _grave(health: ChipHealth) -> tuple[Fault, ...]:
     least = FaultLevel.SUB_HEALTH.rank
     return tuple(fault for fault in health.faults if fault.level.rank >= least)
@@ -167,7 +153,7 @@ def _is_in_trouble(health: ChipHealth) -> bool:
 
 
 def _is_unread(health: ChipHealth) -> bool:
-    """Whether its health is not known, and that is worth telling: a doubt ends in a second."""
+    """Whether its health is not known for longer than a doubt, which ends in a second."""
     return bool(health.unmonitored) and not health.is_doubt
 
 

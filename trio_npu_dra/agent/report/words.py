@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def joined(parts: Sequence[str], limit: int) -> str:
-    """As many of *parts* as fit into *limit* characters, and how many more there are.
+    """The first of *parts*, as many as fit into *limit* characters, and how many more there are.
 
-    A first part that is too long by itself is cut.
+    A first part that is too long is cut.
     """
     for count in range(len(parts), 0, -1):
         left = len(parts) - count
