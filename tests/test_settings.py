@@ -64,12 +64,12 @@ def test_a_flag_wins_over_its_environment_twin() -> None:
                 "mindcluster_compat": "true",
             },
             {},
-            "--mindcluster-compat=true: Volcano is told of whole chips and chooses such: leave",
+            "--mindcluster-compat=true: Volcano knows and chooses whole NPUs only: leave",
         ),
         (
             {"node_name": "n", "device_plugin_shares": "4"},
             {},
-            "--device-plugin-shares=4: no chip is in a resource whose devices could be shares: set",
+            "--device-plugin-shares=4: no NPU is in a resource whose devices could be shares: set",
         ),
         (
             {"node_name": "n", "device_plugin": "all", "device_plugin_shares": "101"},

@@ -2,13 +2,14 @@
 
 from threading import Thread
 
-from trio_npu_dra.agent.observe.inbox import EventPublished, Fact, MetricsInbox
+from trio_npu_dra.agent.observe.inbox import MetricsInbox
+from trio_npu_dra.agent.observe.latency import EventPublished
 from trio_npu_dra.ascend.dcmi.calls import DcmiCall
 
 
 def test_what_happened_before_there_was_a_listener_comes_first() -> None:
     """Then facts come as they happen."""
-    facts, heard = MetricsInbox(are_kept=True), list[Fact]()
+    facts, heard = MetricsInbox(are_kept=True), list[object]()
     facts(EventPublished(1))
     facts(EventPublished(2))
     assert heard == []
@@ -20,7 +21,7 @@ def test_what_happened_before_there_was_a_listener_comes_first() -> None:
 
 def test_nothing_is_kept_for_nobody() -> None:
     """Without pages there are no metrics."""
-    facts, heard = MetricsInbox(are_kept=False), list[Fact]()
+    facts, heard = MetricsInbox(are_kept=False), list[object]()
     facts(EventPublished(1))
     facts.tell(heard.append)
     assert heard == []
@@ -28,7 +29,7 @@ def test_nothing_is_kept_for_nobody() -> None:
 
 def test_no_fact_of_another_thread_is_lost() -> None:
     """The thread of DCMI calls does not wait while the metrics are made."""
-    facts, heard = MetricsInbox(are_kept=True), list[Fact]()
+    facts, heard = MetricsInbox(are_kept=True), list[object]()
     calls = [DcmiCall(function="f", seconds=0, code=code) for code in range(2000)]
 
     def call_all() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_npu_dra.agent.observe.latency import EventLatency
+from trio_npu_dra.agent.observe.latency import EventLatency, EventPublished
 from trio_npu_dra.ascend.model import Board
 
 ACCEPTED = "accepted"
@@ -27,9 +27,9 @@ def test_latency_is_that_of_the_oldest_event(
     story: list[tuple[float, float | str | None]], measured: list[float]
 ) -> None:
     """Pools that change without an event are not measured, and do not hide one."""
-    durations: list[float] = []
+    published: list[EventPublished] = []
     now = 0.0
-    latency = EventLatency(durations.append, clock=lambda: now)
+    latency = EventLatency(published.append, clock=lambda: now)
     for at, happened in story:
         now = at
         if isinstance(happened, str):
@@ -37,15 +37,15 @@ def test_latency_is_that_of_the_oldest_event(
         else:
             latency.pool_made(Board(heard_at=happened), is_late=True)
 
-    assert durations == measured
+    assert [event.seconds for event in published] == measured
 
 
 def test_an_event_counts_for_the_pool_that_its_board_made() -> None:
     """Not for one that changes much later, because somebody released an NPU."""
-    durations: list[float] = []
-    latency = EventLatency(durations.append, clock=lambda: 100.0)
+    published: list[EventPublished] = []
+    latency = EventLatency(published.append, clock=lambda: 100.0)
     board = Board(heard_at=1.0)
     latency.pool_made(board, is_late=False)
     latency.pool_made(board, is_late=True)
     latency.pool_accepted()
-    assert durations == []
+    assert published == []

@@ -41,10 +41,7 @@ def _absolute(path: Path) -> Path:
 
 
 def _mounts(text: str) -> tuple[tuple[str, str], ...]:
-    """Paths on the host, each with its path in containers.
-
-    Args:
-        text: `HOST[:CONTAINER]` separated by commas.
+    """Parse `HOST[:CONTAINER]`, separated by commas, into pairs of paths.
 
     Raises:
         ValueError: A path is not absolute and plain, or two mounts are at one place.
@@ -74,7 +71,7 @@ AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 class PluginSettings(BaseModel):
     """Where the driver's own folder is. Field descriptions are the help texts of the flags."""
 
-    # A command checks one class of them, which has the fields of its bases.
+    # A command validates one of these classes, which has the fields of its bases.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     driver_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=63)] = Field(
@@ -92,11 +89,7 @@ class PluginSettings(BaseModel):
 
     @classmethod
     def load(cls, flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Self:
-        """Check flags and environment together.
-
-        Args:
-            flags: Texts by field name; `None` and absent mean "not given".
-            environment: The process environment; other variables are ignored.
+        """Validate flags, by field name, together with the process environment.
 
         Raises:
             ConfigError: Names each wrong flag or variable, its value, and what is expected.
@@ -116,7 +109,7 @@ class PluginSettings(BaseModel):
 
 
 class NodeSettings(PluginSettings):
-    """What the NPUs of a node are, and how they are shown."""
+    """Which NPUs a node has, and how they are published."""
 
     node_name: NodeName | None = Field(
         None, description="name of this Node; without it the name of the host is taken"
@@ -138,20 +131,20 @@ class NodeSettings(PluginSettings):
     )
     device_plugin: str = Field(
         "",
-        description="chips that are devices of device plugin resources instead of DRA devices: "
+        description="NPUs to offer through the device plugin API instead of DRA: "
         "SELECTOR[=RESOURCE] separated by commas, where a selector is a physical id, a range such "
-        "as 0-3, a family such as Ascend310P, or all; the resource is by default the one of "
+        "as 0-3, a family such as Ascend310P, or all; without a resource it is the one of "
         "Huawei's device plugin, such as huawei.com/Ascend910",
     )
     device_plugin_shares: Annotated[int, Field(ge=1, le=100)] = Field(
         1,
-        description="how many pods may have one chip of --device-plugin at once, each with a share "
-        "as its device; 1 gives each chip to one pod",
+        description="how many pods may share one NPU of --device-plugin, each with a share as its "
+        "device; 1 gives each NPU to one pod",
     )
     sharing: Literal["none", "shares"] = Field(
         "none",
-        description="whether several claims may have one NPU at once: shares divides each into "
-        "shares for schedulers to count, where the API server keeps allowMultipleAllocations",
+        description="whether several claims may share one NPU: shares divides each NPU into shares "
+        "for schedulers to count, where the API server keeps allowMultipleAllocations",
     )
     shares_per_npu: Annotated[int, Field(ge=2, le=63)] = Field(
         8, description="how many shares an NPU, or a module, has with --sharing=shares"
@@ -174,7 +167,7 @@ class NodeSettings(PluginSettings):
     def _of_a_resource(cls, value: int, info: ValidationInfo) -> int:
         if value > 1 and info.data.get("device_plugin") == "":
             raise ValueError(
-                "no chip is in a resource whose devices could be shares: set "
+                "no NPU is in a resource whose devices could be shares: set "
                 f"{flag('device_plugin')} too, or leave this out"
             )
         return value
@@ -197,7 +190,7 @@ class NodeSettings(PluginSettings):
 
     @property
     def shares(self) -> int:
-        """How many shares a device is to have; 0 if each is handed out as a whole."""
+        """How many shares each device has; 0 for whole devices."""
         return self.shares_per_npu if self.sharing == "shares" else 0
 
 
@@ -245,7 +238,7 @@ class Settings(MeetingSettings):
     mindcluster_compat: bool = Field(
         False,
         description="whether Node labels, annotations and a ConfigMap tell Volcano's Ascend plugin "
-        "and MindCluster of the chips in huawei.com/Ascend910 and the like, and pods get the chips "
+        "and MindCluster of the NPUs in huawei.com/Ascend910 and the like, and pods get the NPUs "
         "that Volcano chose; it needs the rights of k8s/overlays/mindcluster",
     )
 
@@ -285,7 +278,7 @@ class Settings(MeetingSettings):
         shares = info.data.get("device_plugin_shares", 1)
         if value and shares > 1:
             raise ValueError(
-                "Volcano is told of whole chips and chooses such: leave this out, or "
+                "Volcano knows and chooses whole NPUs only: leave this out, or "
                 f"{flag('device_plugin_shares')}={shares}"
             )
         return value
@@ -319,7 +312,7 @@ def add_flags(parser: argparse.ArgumentParser, settings: type[PluginSettings]) -
 
 
 def host_node_name() -> str:
-    """The name that a kubelet gives its Node when it is told none: the host's, in lower case.
+    """The name that a kubelet gives its Node by default: the host's, in lower case.
 
     Raises:
         ConfigError: No Node can have it.

@@ -20,7 +20,7 @@ _ENVIRONMENT = {
     # zoneinfo, which pydantic imports, would load how Python was built; all our times are UTC.
     "PYTHONTZPATH": "",
 }
-"""What keeps libraries from looking, while they are imported, for what we have no use for."""
+"""Keeps libraries from searching, while they are imported, for things that we do not use."""
 
 COMMANDS = {
     "serve": "run the node agent (what the DaemonSet runs)",
@@ -35,10 +35,7 @@ _HOUSES = {"serve": "agent", "simulate": "lab", "demo": "lab"}  # all others are
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        arguments: The words after `npu-dra`; the process's own without it.
+    """Run the command: *arguments* are the words after `npu-dra`, else the process's own.
 
     Returns:
         The exit code: 0 fine, 1 an error that was printed, 2 a wrong command line.
@@ -72,12 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _imported(command: str) -> ModuleType:
-    """The module of a command, imported at once and without a look for garbage.
+    """Import the module of the chosen command: `npu-dra --help` must not load the gRPC stack.
 
-    It is imported when chosen: `npu-dra --help` must not load the gRPC stack.
-
-    What modules make stays. Looking through it while they are imported is a tenth of the daemon's
-    start, and a look at all of it later would stop the event loop for tens of milliseconds.
+    The garbage collector is off meanwhile, and then ignores what modules have made, which stays.
+    It would take a tenth of the daemon's start, and a full collection later would stop the event
+    loop for tens of milliseconds.
     """
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)

@@ -13,7 +13,7 @@ from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.hold import SharedClaim
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.agent.observe.inbox import EventPublished, MetricsInbox
+from trio_npu_dra.agent.observe.inbox import MetricsInbox
 from trio_npu_dra.agent.observe.latency import EventLatency
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.ascend_driver import load_library
@@ -51,7 +51,7 @@ class NodeContext:
         self.started_at = time.time()
         # Without pages nothing reads the metrics.
         self.facts = MetricsInbox(are_kept=settings.http_port >= 0)
-        self.latency = EventLatency(lambda seconds: self.facts(EventPublished(seconds)))
+        self.latency = EventLatency(self.facts)
         self.host = Host(
             host_root=settings.host_root,
             dev_root=settings.dev_root,

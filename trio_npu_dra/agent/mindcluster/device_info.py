@@ -25,12 +25,10 @@ _LINK_DOWN: Final = "81078603"  # the one code that MindCluster has for trouble 
 
 
 def content(resources: Mapping[str, Sequence[Chip]], used: Collection[str]) -> dict[str, Any]:
-    """What there is to tell; what equals it need not be written again until it is too old.
+    """What the ConfigMap says, without the time: while it is equal nothing need be written.
 
-    Args:
-        resources: The chips of each resource; those of other resources than the usual one of their
-            family are not Volcano's.
-        used: Host device nodes of chips that pods have.
+    Chips in another resource than the usual one of their family are not Volcano's. *used* has the
+    host device nodes of chips that pods have.
     """
     chips = usual_chips(resources)
     super_pod_id, server_index = place(chips)
@@ -45,12 +43,9 @@ def content(resources: Mapping[str, Sequence[Chip]], used: Collection[str]) -> d
 
 
 def config_map(told: Mapping[str, Any], *, node_name: str, updated_at: int) -> ConfigMap:
-    """The ConfigMap that says it.
+    """The ConfigMap with that `content`.
 
-    Args:
-        told: `content`.
-        node_name: The Node.
-        updated_at: Now, in whole seconds since 1970; Volcano reads it only if it has grown.
+    *updated_at* is in whole seconds since 1970; Volcano reads the ConfigMap only if it has grown.
     """
     info = {"DeviceList": told["DeviceList"], "UpdateTime": updated_at}
     whole = {
@@ -71,19 +66,25 @@ def config_map(told: Mapping[str, Any], *, node_name: str, updated_at: int) -> C
 
 
 def device_list(resources: Mapping[str, Sequence[Chip]], used: Collection[str]) -> dict[str, str]:
-    """Lists of devices, and of faults as JSON, by resource and what is listed."""
+    """Lists of devices by state, and of faults as JSON, of each resource."""
     found: dict[str, str] = {}
     for resource in sorted(resources):
         chips = usual_chips({resource: resources[resource]})
         if not chips and resource not in USUAL.values():
             continue
         lists = {
-            "": [chip for chip in chips if _is_free(chip, used)],
+            "": [
+                chip
+                for chip in chips
+                if chip.health.state is HealthState.HEALTHY and chip.device_node not in used
+            ],
             "-Unhealthy": [chip for chip in chips if _is_unhealthy(chip, used)],
         }
         if any(TRAITS[chip.family].has_network_lists for chip in chips):
             lists["-NetworkUnhealthy"] = [chip for chip in chips if chip.health.network]
-            lists["-Recovering"] = [chip for chip in chips if _is_unknown(chip)]
+            lists["-Recovering"] = [
+                chip for chip in chips if chip.health.state is HealthState.UNKNOWN
+            ]
         found |= {f"{resource}{key}": ",".join(map(_id, some)) for key, some in lists.items()}
         faults = [fault for chip in chips for fault in _faults(chip)]
         found[f"{resource}-Fault"] = _go_json(faults)
@@ -91,10 +92,10 @@ def device_list(resources: Mapping[str, Sequence[Chip]], used: Collection[str]) 
 
 
 def check_code(info: Mapping[str, Any]) -> str:
-    """What ClusterD compares: SHA-256 of the part in the form that Go gives to JSON.
+    """The sum that ClusterD compares: SHA-256 of `DeviceInfo` as Go writes it in JSON.
 
-    ClusterD reads the part, writes it anew and does not accept another sum. The members of
-    `DeviceInfo` are in the order of Go's struct, those of `DeviceList` are sorted.
+    ClusterD reads `DeviceInfo`, writes it again and accepts no other sum. Its members are in the
+    order of Go's struct, those of `DeviceList` are sorted.
     """
     text = _go_json(
         {"DeviceList": dict(sorted(info["DeviceList"].items())), "UpdateTime": info["UpdateTime"]}
@@ -103,7 +104,7 @@ def check_code(info: Mapping[str, Any]) -> str:
 
 
 def _go_json(value: Any) -> str:
-    """JSON as Go's encoding/json has it: no spaces, and no characters that HTML knows."""
+    """JSON as Go's encoding/json writes it: without spaces, and safe in HTML."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -114,16 +115,8 @@ def _id(chip: Chip) -> str:
     return device_id(USUAL[chip.family], chip.physical_id)
 
 
-def _is_free(chip: Chip, used: Collection[str]) -> bool:
-    return chip.health.state is HealthState.HEALTHY and chip.device_node not in used
-
-
-def _is_unknown(chip: Chip) -> bool:
-    return chip.health.state is HealthState.UNKNOWN
-
-
 def _is_unhealthy(chip: Chip, used: Collection[str]) -> bool:
-    """A chip that is to get no new work counts as healthy for the pod that has it."""
+    """At PreSeparateNPU a chip counts as healthy for the pod that has it."""
     is_kept = chip.health.level is FaultLevel.PRE_SEPARATE_NPU and chip.device_node in used
     return chip.health.level.is_unhealthy and not is_kept
 
@@ -146,7 +139,7 @@ def _faults(chip: Chip) -> list[dict[str, Any]]:
 
 
 def _code(code: int) -> str:
-    """A code as MindCluster writes it: those that follow from others have nine digits."""
+    """A code as MindCluster writes it: codes that follow from others have nine digits."""
     return f"{code:09X}" if code in {UB_OF_ONE_CHIP, UB_OF_ALL_CHIPS} else f"{code:X}"
 
 

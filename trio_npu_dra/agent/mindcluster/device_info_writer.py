@@ -20,10 +20,10 @@ from trio_npu_dra.kit.base.observable import Observable
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 1.0
-"""Between two writes at least."""
+"""Between two writes, at least."""
 
 FRESH_SECONDS: Final = 290.0
-"""Between two writes of the same at most: readers want news every five minutes."""
+"""Between two writes, at most: readers expect one every five minutes."""
 
 _STUCK_SECONDS: Final = 60.0
 
@@ -37,18 +37,15 @@ async def keep_device_info(
 ) -> NoReturn:
     """Keep the ConfigMap right and fresh, until cancelled.
 
-    Args:
-        client: The API server; needs `create` and `patch` on that ConfigMap.
-        told: What it is to say (`device_info.content`); None if there is nothing to tell yet.
-        node_name: The Node.
-        clock: Seconds since 1970.
+    It needs `create` and `patch` on that ConfigMap. *told* is its `device_info.content`, None as
+    long as there is none; *clock* tells seconds since 1970.
     """
     retry = Retry("telling the devices", log, limit=RETRY_LIMIT)
     updated_at = 0
     while True:
         written = await told.wait_until(lambda now: now is not None)
         assert written is not None
-        # In one second Volcano would take the second one for the first.
+        # Of two writes in one second Volcano would not read the later one.
         updated_at = max(int(clock()), updated_at + 1)
         try:
             with watchdog.step("telling the devices", limit=_STUCK_SECONDS):

@@ -1,4 +1,4 @@
-"""Labels and annotations of the Node: what kind of chips it has, and where it is; pure."""
+"""Labels and annotations of the Node: which chips it has, and its super pod; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SERVER_TYPE: Final = "servertype"
 """A label that Huawei's device plugin leaves alone where it is set."""
 
 ACCELERATOR_TYPE: Final = "accelerator-type"
-"""A label that people set, such as `module-910b-8`; of two boards it follows from the chips."""
+"""A label that people set, such as `module-910b-8`; on two boards it follows from the chips."""
 
 NO_PLACE: Final = -2
 """The value for an NPU that is in no super pod."""
@@ -40,7 +40,7 @@ def usual_chips(resources: Mapping[str, Sequence[Chip]]) -> tuple[Chip, ...]:
 
 
 def node_labels(chips: Sequence[Chip]) -> dict[str, str]:
-    """The labels that the chips tell; the first one stands for the node, as in MindCluster."""
+    """The labels by the node's first chip, as in MindCluster."""
     if not chips:
         return {}
     first, traits = chips[0], TRAITS[chips[0].family]
@@ -75,7 +75,7 @@ def node_annotations(chips: Sequence[Chip]) -> dict[str, str]:
 
 
 def place(chips: Sequence[Chip]) -> tuple[int, int]:
-    """The super pod and the index in it, as the first chip tells that tells both."""
+    """The super pod and the index in it, by the first chip that tells both."""
     for chip in chips:
         if chip.super_pod_id is not None and chip.super_pod_server_index is not None:
             return chip.super_pod_id, chip.super_pod_server_index
@@ -83,7 +83,7 @@ def place(chips: Sequence[Chip]) -> tuple[int, int]:
 
 
 def _base(chip: Chip) -> dict[str, int | str]:
-    """The address on the network is asked of no chip, and empty."""
+    """Facts of one chip; its network address is not read, and empty."""
     by_logic_id = TRAITS[chip.family].is_named_by_logic_id
     return {
         **({"DeviceID": chip.logic_id} if by_logic_id else {}),

@@ -1,7 +1,7 @@
-"""Keeps the Node's labels and annotations at what the chips tell.
+"""Keeps the labels and annotations of the Node in line with its chips.
 
-They are applied under a name of their own, so that the API server knows which are ours: one that is
-not wanted any more goes, and what somebody else wrote besides stays.
+They are applied under a field manager of their own, so that the API server knows which are ours: it
+removes those that we apply no more, and keeps those of other writers.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from trio_npu_dra.kit.base.observable import Observable
 log = logging.getLogger(__name__)
 
 MANAGER: Final = "trio-npu-dra-mindcluster"
-"""Who writes, for the API server."""
+"""The field manager."""
 
 LOOK_SECONDS: Final = 300.0
-"""Between two looks whether somebody has changed what we wrote."""
+"""Between two checks whether the Node was edited."""
 
 RETRY_LIMIT: Final = 60.0
-"""Seconds between two tries at most: a node that lacks the rights asks for ever."""
+"""Seconds between two tries, at most: a node that lacks the rights tries for ever."""
 
 _OTHERS: Final = frozenset(
     {SERVER_TYPE, ACCELERATOR_TYPE}
-)  # labels that stay where others set them
+)  # labels that stay as they are where other writers set them
 _STUCK_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLabels:
-    """What the Node is to say."""
+    """Labels and annotations that the Node is to have."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -51,17 +51,21 @@ async def keep_node(
 ) -> NoReturn:
     """Keep the Node's labels and annotations right, until cancelled.
 
-    Args:
-        client: The API server; needs `get` and `patch` on nodes.
-        facts: What is wanted.
-        node_name: The Node.
+    It needs `get` and `patch` on nodes.
     """
     retry = Retry("labelling the Node", log, limit=RETRY_LIMIT)
     while True:
         wanted = facts.value
         try:
             with watchdog.step("labelling the Node", limit=_STUCK_SECONDS):
-                await _make_right(client, wanted, node_name)
+                new = change(await client.get(ManagedNode, node_name), wanted)
+                if new is not None:
+                    await client.apply(new, manager=MANAGER)
+                    keys = {
+                        "labels": sorted(wanted.labels),
+                        "annotations": sorted(wanted.annotations),
+                    }
+                    log.info("Node labelled for MindCluster", extra=keys)
         except KubeError as error:
             await trio.sleep(retry.failed(error))
             continue
@@ -71,7 +75,7 @@ async def keep_node(
 
 
 def change(node: ManagedNode, wanted: NodeLabels) -> ManagedNode | None:
-    """What is to be applied to a Node; None if nothing is."""
+    """What is to be applied to a Node; None if it is as wanted."""
     stored = node.metadata
     ours = stored.applied_by(MANAGER, "labels")
     labels = {
@@ -93,13 +97,3 @@ def _is_so(
     return ours == wanted.keys() and all(
         (stored or {}).get(key) == value for key, value in wanted.items()
     )
-
-
-async def _make_right(client: KubeClient, wanted: NodeLabels, node_name: str) -> None:
-    new = change(await client.get(ManagedNode, node_name), wanted)
-    if new is not None:
-        await client.apply(new, manager=MANAGER)
-        log.info(
-            "Node labelled for MindCluster",
-            extra={"labels": sorted(wanted.labels), "annotations": sorted(wanted.annotations)},
-        )

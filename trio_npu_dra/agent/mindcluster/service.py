@@ -1,4 +1,4 @@
-"""Tells Volcano and MindCluster what chips the node has in device plugin resources."""
+"""Tells Volcano and MindCluster which chips the node has in device plugin resources."""
 
 from __future__ import annotations
 
@@ -27,13 +27,7 @@ async def follow_mindcluster(
 ) -> NoReturn:
     """Keep Node and ConfigMap right, until cancelled.
 
-    A node of which no chip was ever for a resource gets no ConfigMap.
-
-    Args:
-        client: The API server.
-        resources: The devices of each resource; parts of chips are not Volcano's.
-        holds: Who has what.
-        node_name: The Node.
+    A node gets no ConfigMap before it has chips in a resource. Parts of chips are not Volcano's.
     """
     facts = Observable(NodeLabels(labels={}, annotations={}))
     told: Observable[Mapping[str, Any] | None] = Observable(None)

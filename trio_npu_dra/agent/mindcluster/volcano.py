@@ -1,15 +1,15 @@
 """The chips that Volcano chose for a pod, as the pod's annotations say.
 
-Volcano writes at the binding which chips it chose, and when. Whoever gives the pod its chips writes
-the latest of all times over that, so that the pod is not chosen for once more, and which chips the
-pod really has. Volcano and MindCluster read that.
+Volcano writes at the binding which chips it chose, and when. Once the pod has its chips, we write
+them on it, and the largest number as the time, so that Volcano does not choose for it again.
+Volcano and MindCluster read both.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -37,10 +37,10 @@ LATEST: Final = 2**64 - 1
 """The time of a pod that has got its chips."""
 
 REAL: Final = "huawei.com/AscendReal"
-"""The chips that a pod has."""
+"""The ids of the chips that a pod has."""
 
 KUBELETS: Final = "huawei.com/kltDev"
-"""The ids under which the kubelet knows them: the same, because it takes the chips by their ids."""
+"""The ids under which the kubelet knows them, which are the same."""
 
 _PAGE: Final = 8  # pods in one answer, which the API server makes at once though each has 2 MB
 _TIME: Final = re.compile(r"[0-9]{1,20}")
@@ -51,56 +51,49 @@ _STUCK_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDemand:
-    """What the containers of a pod want of a resource."""
+    """How many chips of a resource a pod wants."""
 
-    counts: frozenset[int]  # how many one container wants
-    total: int  # how many those want together that are no init containers: what Volcano chooses
+    counts: frozenset[int]  # how many one container may ask for
+    total: int  # of all but init containers: as many as Volcano chooses
 
 
 class VolcanosChoices:
-    """What Volcano chose for pods of this node; fulfils `device_plugin.chooser.Chooser`.
+    """Volcano's choices for pods of this node; fulfils `device_plugin.chooser.Chooser`.
 
-    Args:
-        client: The API server; needs `list` and `patch` on pods.
-        board: The chips.
-        node_name: The Node.
+    It needs `list` and `patch` on pods.
     """
 
     def __init__(self, client: KubeClient, board: Observable[Board], node_name: str) -> None:
         self._client = client
         self._board = board
         self._selector = f"spec.nodeName={node_name},status.phase=Pending"
-        self._wanted_by: dict[str, Mapping[str, PodDemand]] = {}  # by the pod's UID, and resource
+        self._demands: dict[str, Mapping[str, PodDemand]] = {}  # by the pod's UID, and resource
         self._to_write: dict[str, Pod] = {}
         self._wanted = trio.Event()
 
     async def choices(self, resource: str, count: int) -> Sequence[ChosenChips]:
-        """What Volcano chose for pods of which a container wants so many chips, the earliest first.
+        """The choices for pods with a container that wants *count* chips, the earliest first.
 
-        Nothing for a pod that cannot be read: every tenant can write one, and others need their
-        chips.
+        A pod that cannot be read counts as one without a choice: every tenant can write such a pod,
+        and must not keep other pods from their chips.
 
         Raises:
             AllocationRefused: The API server does not list the pods.
         """
         if resource not in USUAL.values():
             return ()
+        found = []
         try:
-            annotated = [
-                (one, (await self._wanted_of(one)).get(resource))
-                for one in await self._annotated(resource)
-            ]
+            for one in await self._annotated(resource):
+                demand = (await self._demand_of(one)).get(resource)
+                if demand and count in demand.counts and demand.total == len(one.numbers):
+                    found.append(one)
         except KubeError as error:
             raise AllocationRefused(f"which NPUs Volcano chose is not known: {error}") from error
-        found = [
-            one
-            for one, wanted in annotated
-            if wanted and count in wanted.counts and wanted.total == len(one.numbers)
-        ]
         return sorted(found, key=lambda one: (one.time, one.uid))
 
     async def _annotated(self, resource: str) -> list[ChosenChips]:
-        """The choices that are on pods, whatever these want."""
+        """The choices on pods, without a look at what their containers want."""
         chips = self._board.value.chips
         uids: set[str | None] = set()
         found: list[ChosenChips] = []
@@ -109,12 +102,12 @@ class VolcanosChoices:
             async for page in pages:  # all pods together may be larger than our memory
                 uids |= {pod.metadata.uid for pod in page.objects}
                 found += choices_on(page.objects, resource, chips)
-        self._wanted_by = {uid: one for uid, one in self._wanted_by.items() if uid in uids}
+        self._demands = {uid: one for uid, one in self._demands.items() if uid in uids}
         return found
 
-    async def _wanted_of(self, chosen: ChosenChips) -> Mapping[str, PodDemand]:
-        """What containers of a pod want, which cannot change: it is read once."""
-        if chosen.uid not in self._wanted_by:
+    async def _demand_of(self, chosen: ChosenChips) -> Mapping[str, PodDemand]:
+        """The demand of a pod by resource, which cannot change: it is read once."""
+        if chosen.uid not in self._demands:
             found = await self._client.list_all(
                 Pod,
                 namespace=chosen.namespace,
@@ -126,16 +119,16 @@ class VolcanosChoices:
                     "a pod cannot be read: it counts as one for which Volcano chose no NPUs",
                     extra={"pod": one.title, "why": one.why},
                 )
-            self._wanted_by[chosen.uid] = {
-                resource: wanted_of(pod, resource)
+            self._demands[chosen.uid] = {
+                resource: demand_of(pod, resource)
                 for pod in found.objects
                 if pod.metadata.uid == chosen.uid
                 for resource in USUAL.values()
             }
-        return self._wanted_by[chosen.uid]
+        return self._demands[chosen.uid]
 
     def given(self, chosen: ChosenChips, resource: str) -> None:
-        """Have it written on the pod which chips it has."""
+        """Have the pod's chips written on it."""
         ids = ",".join(sorted(device_id(resource, number) for number in chosen.numbers))
         meta = PodMeta(
             name=chosen.pod,
@@ -147,7 +140,7 @@ class VolcanosChoices:
         self._wanted.set()
 
     async def keep(self) -> NoReturn:
-        """Write on pods what they have, until cancelled."""
+        """Write their chips on pods, until cancelled."""
         retry = Retry("writing on pods which NPUs they have", log, limit=RETRY_LIMIT)
         while True:
             await self._wanted.wait()
@@ -161,7 +154,7 @@ class VolcanosChoices:
                         self._wanted.set()
                         await trio.sleep(retry.failed(error))
                         continue
-                    # It has ended, as a rule; another one of its name has another UID.
+                    # As a rule the pod has ended; a new one of its name has another UID.
                     log.warning("which NPUs a pod has is not written", extra={"error": str(error)})
                 else:
                     retry.recovered()
@@ -171,35 +164,41 @@ class VolcanosChoices:
 def choices_on(
     pods: Iterable[PodMetadata], resource: str, chips: Iterable[Chip]
 ) -> Iterator[ChosenChips]:
-    """The choices that are on pods; pure.
+    """The choices on pods of this node that do not run yet; pure.
 
-    Args:
-        pods: Pods of this node that do not run yet.
-        resource: The resource.
-        chips: All of the node.
+    Volcano counts the chips of a 950 as `baseDeviceInfos` does: by logic id.
     """
-    number_of = _numbers(resource, chips)
+    numbers_by_id = {
+        device_id(
+            resource,
+            chip.logic_id if TRAITS[chip.family].is_named_by_logic_id else chip.physical_id,
+        ): chip.physical_id
+        for chip in chips
+        if USUAL[chip.family] == resource
+    }
     for pod in pods:
         meta = pod.metadata
         annotations = meta.annotations or {}
-        numbers = _numbers_in(annotations.get(resource, ""), number_of)
+        ids = annotations.get(resource, "").split(",", _COUNT_LIMIT)
+        numbers = {numbers_by_id[id_]: None for id_ in ids if id_ in numbers_by_id}
+        is_whole = len(numbers) == len(ids)  # each chip is here, and named once
         time = annotations.get(TIME, "")
-        if numbers and _TIME.fullmatch(time) and meta.deletion_timestamp is None:
+        if is_whole and _TIME.fullmatch(time) and meta.deletion_timestamp is None:
             yield ChosenChips(
                 namespace=meta.namespace or "",
                 pod=meta.name,
                 uid=meta.uid or "",
-                numbers=numbers,
+                numbers=tuple(numbers),
                 time=int(time),
                 is_served=int(time) >= LATEST,
             )
 
 
-def wanted_of(pod: Pod, resource: str) -> PodDemand:
-    """What a pod wants of a resource; pure.
+def demand_of(pod: Pod, resource: str) -> PodDemand:
+    """How many chips of a resource a pod wants; pure.
 
-    Nothing where an init container wants more than the others together. The kubelet does not list
-    what that one has, so the pod would never have all that was chosen for it.
+    No chip where an init container wants more than the others together. The kubelet does not list
+    an init container's chips, so the pod would never have all that were chosen for it.
     """
     spec = pod.spec or PodSpec()
     first = [_limit(container, resource) for container in spec.init_containers]
@@ -213,27 +212,3 @@ def _limit(container: Container, resource: str) -> int:
     limits = container.resources.limits if container.resources else None
     text = str((limits or {}).get(resource, ""))
     return int(text) if _COUNT.fullmatch(text) else 0
-
-
-def _numbers(resource: str, chips: Iterable[Chip]) -> Callable[[str], int | None]:
-    """What finds the physical id of a chip by Volcano's name for it.
-
-    Volcano counts the chips of a 950 as `baseDeviceInfos` does: by logic id.
-    """
-    names: Mapping[str, int] = {
-        device_id(resource, _volcanos_number(chip)): chip.physical_id
-        for chip in chips
-        if USUAL[chip.family] == resource
-    }
-    return names.get
-
-
-def _volcanos_number(chip: Chip) -> int:
-    return chip.logic_id if TRAITS[chip.family].is_named_by_logic_id else chip.physical_id
-
-
-def _numbers_in(text: str, number_of: Callable[[str], int | None]) -> tuple[int, ...]:
-    """The chips that an annotation names; none if one of them is not here, or is there twice."""
-    numbers = [number_of(name) for name in text.split(",", _COUNT_LIMIT)]
-    known = dict.fromkeys(number for number in numbers if number is not None)
-    return tuple(known) if len(known) == len(numbers) else ()

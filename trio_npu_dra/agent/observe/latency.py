@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
+
+
+@dataclass(frozen=True, slots=True)
+class EventPublished:
+    """A fault event led to another pool, which the API server has accepted."""
+
+    seconds: float  # since the event arrived
 
 
 class EventLatency:
     """Measures from the oldest event that is not published yet.
 
-    *observe* takes each duration in seconds; *clock* is the clock of `FaultEvent.heard_at`.
+    *clock* is the clock of `FaultEvent.heard_at`.
     """
 
     def __init__(
-        self, observe: Callable[[float], object], *, clock: Callable[[], float] = time.monotonic
+        self,
+        on_event: Callable[[EventPublished], object],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._observe = observe
+        self._on_event = on_event
         self._clock = clock
         self._heard_at: float | None = None
         self._board = EMPTY_BOARD
@@ -34,5 +45,5 @@ class EventLatency:
     def pool_accepted(self) -> None:
         """Note that the API server has the newest pool."""
         if self._heard_at is not None:
-            self._observe(self._clock() - self._heard_at)
+            self._on_event(EventPublished(self._clock() - self._heard_at))
         self._heard_at = None

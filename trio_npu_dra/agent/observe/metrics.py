@@ -1,4 +1,4 @@
-"""Metrics of what happens: counters and histograms, fed with facts."""
+"""Counters and histograms of what happens, fed with facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prometheus_client import (
 from trio_npu_dra.agent.claims.service import CallAnswered
 from trio_npu_dra.agent.observe import catalog
 from trio_npu_dra.agent.observe.catalog import Definition
-from trio_npu_dra.agent.observe.inbox import EventPublished, Fact
+from trio_npu_dra.agent.observe.latency import EventPublished
 from trio_npu_dra.ascend.dcmi.calls import DcmiCall
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent
 from trio_npu_dra.kit.pool import SliceWritten
@@ -27,11 +27,7 @@ _OK: Final = "ok"
 
 
 class Metrics:
-    """The metrics of one daemon, in a registry of their own.
-
-    Attributes:
-        registry: All of them.
-    """
+    """The metrics of one daemon, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
@@ -53,35 +49,27 @@ class Metrics:
         for verb in ("create", "update", "delete"):
             self._slice_writes.labels(verb, _OK)
 
-    def note(self, fact: Fact) -> None:
-        """Something happened; calls of DCMI tell it on their own thread."""
+    def note(self, fact: object) -> None:
+        """Count a fact of a kind that is named here; calls of DCMI come on their own thread."""
         match fact:
-            case DcmiCall():
-                self._dcmi_called(fact)
-            case CallAnswered():
-                self._call_answered(fact)
-            case FaultEvent():
-                self._event_heard(fact)
-            case SliceWritten():
-                result = _OK if fact.error is None else type(fact.error).__name__
-                self._slice_writes.labels(fact.verb, result).inc()
-            case EventPublished():
-                self._latency.observe(fact.seconds)
-
-    def _call_answered(self, call: CallAnswered) -> None:
-        self._calls.labels(call.operation).observe(call.seconds)
-        self._claims.labels(call.operation).inc(call.claims)
-        for error in call.errors:
-            self._claim_errors.labels(call.operation, type(error).__name__).inc()
-
-    def _dcmi_called(self, call: DcmiCall) -> None:
-        self._dcmi_calls.labels(call.function).observe(call.seconds)
-        if call.code != 0:
-            self._dcmi_errors.labels(call.function, str(call.code)).inc()
-
-    def _event_heard(self, event: FaultEvent) -> None:
-        assertion = event.assertion.name.lower() if event.assertion is not None else "unknown"
-        self._events.labels(assertion).inc()
+            case DcmiCall(function=function, seconds=seconds, code=code):
+                self._dcmi_calls.labels(function).observe(seconds)
+                if code != 0:
+                    self._dcmi_errors.labels(function, str(code)).inc()
+            case CallAnswered(operation=operation, seconds=seconds, claims=claims, errors=errors):
+                self._calls.labels(operation).observe(seconds)
+                self._claims.labels(operation).inc(claims)
+                for error in errors:
+                    self._claim_errors.labels(operation, type(error).__name__).inc()
+            case FaultEvent(assertion=None):
+                self._events.labels("unknown").inc()
+            case FaultEvent(assertion=Assertion() as assertion):
+                self._events.labels(assertion.name.lower()).inc()
+            case SliceWritten(verb=verb, error=refusal):
+                result = _OK if refusal is None else type(refusal).__name__
+                self._slice_writes.labels(verb, result).inc()
+            case EventPublished(seconds=seconds):
+                self._latency.observe(seconds)
 
     def _counter(self, metric: Definition) -> Counter:
         return Counter(metric.name, metric.meaning, metric.labels, registry=self.registry)

@@ -46,8 +46,8 @@ class EventSeries:
 
     def note(self, news: News, about: Iterable[ObjectReference], *, at: float, now: float) -> None:
         """Note that something happened, *at* seconds since 1970, of which *about* get an Event."""
-        for key, series in list(self._series.items()):
-            if series.unsaid_since is None and now - series.noted_at >= QUIET_SECONDS:
+        for key, old in list(self._series.items()):
+            if old.unsaid_since is None and now - old.noted_at >= QUIET_SECONDS:
                 del self._series[key]
         clock = rfc3339(at)
         for reference in about:
