@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from pathlib import Path
 
@@ -17,20 +16,12 @@ from tests.grpc.wire import GREETING
 from trio_npu_dra.kit.grpc import (
     DEFAULT_LIMITS,
     Bridge,
-    Channel,
     RpcError,
     Send,
     Status,
     UnaryMethod,
 )
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
-
-
-async def test_a_call_is_answered(bridge: Bridge, path: Path) -> None:
-    """A unary call returns the handler's reply."""
-    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
-        reply = await channel.unary(ECHO, HELLO, timeout_seconds=5)
-    assert reply.name == "hello"
 
 
 async def test_many_calls_run_side_by_side(bridge: Bridge, path: Path) -> None:
@@ -59,52 +50,26 @@ async def test_many_calls_run_side_by_side(bridge: Bridge, path: Path) -> None:
     assert sorted(answers, key=int) == [str(number) for number in range(64)]
 
 
-async def call_until_too_late(channel: Channel, held: Held, clock: MockClock) -> Status:
-    """Call a handler, and let the deadline pass once it runs; returns how the call ended."""
-    statuses: list[Status] = []
-
-    async def call() -> None:
-        with pytest.raises(RpcError) as caught:
-            await channel.unary(ECHO, HELLO, timeout_seconds=5)
-        statuses.append(caught.value.status)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(call)
-        await held.entered.wait()
-        clock.jump(6)
-    return statuses[0]
-
-
 async def test_the_deadline_is_seen_and_cancels(
     mock_clock: MockClock, bridge: Bridge, path: Path
 ) -> None:
     """The caller's timeout is the handler's effective deadline, and cancels it when it passes."""
     held = Held()
-    async with serving(bridge, path, [ECHO.handled_by(held)]) as (channel, _):
+
+    async def call() -> None:
+        with pytest.raises(RpcError, match="DEADLINE_EXCEEDED"):
+            await channel.unary(ECHO, HELLO, timeout_seconds=5)
+
+    async with (
+        serving(bridge, path, [ECHO.handled_by(held)]) as (channel, _),
+        trio.open_nursery() as nursery,
+    ):
         now = trio.current_time()
-        status = await call_until_too_late(channel, held, mock_clock)
+        nursery.start_soon(call)
+        await held.entered.wait()
+        mock_clock.jump(6)
         await held.cancelled.wait()
-    assert status is Status.DEADLINE_EXCEEDED
     assert now + 4 < held.deadline <= now + 5
-
-
-async def test_a_shielded_handler_may_outlive_its_deadline(
-    mock_clock: MockClock, bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Shielded work of a handler is finished, quietly, though no caller waits for it."""
-    held, finished = Held(), trio.Event()
-
-    async def shielded(request: RegistrationStatus) -> PluginInfo:
-        with trio.CancelScope(shield=True):
-            reply = await held(request)
-        finished.set()
-        return reply
-
-    async with serving(bridge, path, [ECHO.handled_by(shielded)]) as (channel, _):
-        await call_until_too_late(channel, held, mock_clock)
-        held.let_go.set()
-        await finished.wait()
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 async def test_a_reset_call_is_cancelled(bridge: Bridge, path: Path) -> None:
@@ -122,19 +87,17 @@ async def test_a_reset_call_is_cancelled(bridge: Bridge, path: Path) -> None:
 
 async def test_a_lost_connection_cancels_its_calls(bridge: Bridge, path: Path) -> None:
     """When a peer disappears, the handlers of its calls are cancelled."""
-    held, statuses = Held(), list[Status]()
+    held = Held()
 
     async def call() -> None:
-        with pytest.raises(RpcError) as caught:
+        with pytest.raises(RpcError, match="UNAVAILABLE"):
             await channel.unary(ECHO, HELLO, timeout_seconds=10)
-        statuses.append(caught.value.status)
 
     async with serving(bridge, path, [ECHO.handled_by(held)]), trio.open_nursery() as nursery:
         async with bridge.dial(path) as channel:
             nursery.start_soon(call)
             await held.entered.wait()
         await held.cancelled.wait()
-    assert statuses == [Status.UNAVAILABLE]
 
 
 async def test_a_bug_is_the_callers_answer_and_the_logs_traceback(
@@ -274,15 +237,3 @@ async def test_leaving_a_stream_cancels_its_handler(bridge: Bridge, path: Path) 
         async with channel.stream(WATCH, HELLO) as replies:
             assert (await anext(replies)).name == "hello"
         await held.cancelled.wait()
-
-
-async def test_tcp_is_served_too(bridge: Bridge) -> None:
-    """A TCP server reports its port and answers there."""
-    with trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            port: int = await nursery.start(
-                partial(bridge.serve_tcp, 0, [ECHO.handled_by(echo)], host="127.0.0.1")
-            )
-            async with bridge.dial(("127.0.0.1", port)) as channel:
-                assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
-            nursery.cancel_scope.cancel()

@@ -55,13 +55,6 @@ def test_something_foreign_in_a_sockets_place_is_set_aside(tmp_path: Path, kind:
     listener.socket.close()
 
 
-def test_only_the_owner_may_connect(tmp_path: Path) -> None:
-    """The socket's file is closed to other users."""
-    listener = listen_unix(tmp_path / "dra.sock")
-    listener.socket.close()
-    assert (tmp_path / "dra.sock").stat().st_mode & 0o777 == 0o600
-
-
 def test_a_taken_port_is_a_configuration_error() -> None:
     """Of two listeners on one TCP port the second names the taken port."""
     first = listen_tcp(0, host="127.0.0.1")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -13,28 +12,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from dev.grpc.peer import connected
 from dev.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
-from trio_npu_dra.kit.grpc import Bridge, Route, RpcError, Status, is_refused
+from trio_npu_dra.kit.grpc import Bridge, Route, RpcError, is_refused
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
-
-
-async def test_a_stop_lets_calls_in_flight_finish(bridge: Bridge, path: Path) -> None:
-    """Within the grace period a running call gets its answer, though the socket is gone already."""
-    held, answers = Held(), list[str]()
-
-    async def call() -> None:
-        answers.append((await channel.unary(ECHO, HELLO, timeout_seconds=10)).name)
-
-    async with (
-        serving(bridge, path, [ECHO.handled_by(held)], grace_seconds=15) as (channel, stop),
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(call)
-        await held.entered.wait()
-        stop.cancel()
-        await wait_all_tasks_blocked()
-        assert not await trio.Path(path).exists()
-        held.let_go.set()
-    assert answers == ["hello"]
 
 
 async def test_a_socket_that_cannot_be_removed_stops_all_the_same(
@@ -66,19 +45,17 @@ async def test_a_socket_that_cannot_be_removed_stops_all_the_same(
 
 async def test_a_stop_cancels_what_outlasts_the_grace(bridge: Bridge, path: Path) -> None:
     """Calls and streams that do not end by themselves are cancelled, and the stop completes."""
-    held, watching, statuses = Held(), Held(), list[Status]()
+    held, watching = Held(), Held()
 
     async def call() -> None:
-        with pytest.raises(RpcError) as caught:
+        with pytest.raises(RpcError, match="UNAVAILABLE"):
             await channel.unary(ECHO, HELLO, timeout_seconds=15)
-        statuses.append(caught.value.status)
 
     async def watch() -> None:
         async with channel.stream(WATCH, HELLO) as replies:
             assert (await anext(replies)).name == "hello"
-            with pytest.raises(RpcError) as caught:
+            with pytest.raises(RpcError, match="UNAVAILABLE"):
                 await anext(replies)
-        statuses.append(caught.value.status)
 
     routes: list[Route] = [ECHO.handled_by(held), WATCH.handled_by(watching.watch)]
     async with (
@@ -92,7 +69,6 @@ async def test_a_stop_cancels_what_outlasts_the_grace(bridge: Bridge, path: Path
         stop.cancel()
     assert held.cancelled.is_set()
     assert watching.cancelled.is_set()
-    assert statuses == [Status.UNAVAILABLE, Status.UNAVAILABLE]
 
 
 async def test_a_call_that_comes_after_the_others_were_cancelled_does_not_begin(
@@ -143,18 +119,8 @@ async def test_the_channel_finds_the_next_server(bridge: Bridge, path: Path) -> 
         for _ in range(2):
             async with serving(bridge, path, [ECHO.handled_by(echo)]):
                 assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
-            with pytest.raises(RpcError) as caught:
+            with pytest.raises(RpcError, match="UNAVAILABLE"):
                 await channel.unary(ECHO, HELLO, timeout_seconds=5)
-            assert caught.value.status is Status.UNAVAILABLE
-
-
-async def test_a_stale_socket_is_replaced(bridge: Bridge, path: Path) -> None:
-    """A server replaces the socket file of a killed process."""
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
-    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
-        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
-    assert not await trio.Path(path).exists()
 
 
 async def test_a_successors_socket_is_left_alone(bridge: Bridge, path: Path) -> None:

@@ -21,12 +21,18 @@ from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Bridge, open_bridge
-from trio_npu_dra.kit.kubelet.device_health import DeviceHealth
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
+from trio_npu_dra.kit.kubelet.device_health import DeviceHealth, Devices
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.plugin import serve_plugin, serve_registration
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
+from trio_npu_dra.lab.standins.kubelet import Kubelet
 
 LIMIT_SECONDS = 20
+HEALTHY = DeviceHealth(pool=POOL, device="npu-2", state=HealthState.HEALTHY)
+CLAIM_A = v1.Claim(namespace="default", uid="uid-a", name="a")
+CLAIM_B = v1.Claim(namespace="default", uid="uid-b", name="b")
+A_PREPARED = {"uid-a": [f"{DRIVER}/npu=uid-a-npu-2"]}
 
 
 class SlowClaims(FakeClaims):
@@ -60,16 +66,22 @@ class Site:
         driver: The driver's name.
         line: The line between kubelet and driver.
         registration: The socket at which the kubelet finds the driver.
+        health: What the health stream tells.
         status: The kubelet's decision about the registration.
+        stop_service: Closes the service socket.
+        stop_registration: Closes the registration socket.
     """
 
     node: NodeOnDisk
     bridge: Bridge
     nursery: trio.Nursery
     driver: str = DRIVER
+    health: Observable[Devices] = field(default_factory=lambda: Observable((HEALTHY,)))
     status: Observable[RegistrationStatus] = field(
         default_factory=lambda: Observable(NOT_REGISTERED)
     )
+    stop_service: trio.CancelScope = field(default_factory=trio.CancelScope)
+    stop_registration: trio.CancelScope = field(default_factory=trio.CancelScope)
 
     def __post_init__(self) -> None:
         folder = self.node.root / "s"
@@ -103,17 +115,19 @@ class Site:
 
     async def serve(self) -> None:
         """Listen for calls."""
-        healthy = DeviceHealth(pool=POOL, device="npu-2", state=HealthState.HEALTHY)
-        await self.nursery.start(
-            partial(
-                serve_plugin,
-                self.bridge,
-                self.claims(),
-                Observable((healthy,)),
-                socket=self.service,
-                grace_seconds=1,
-            )
-        )
+
+        async def run(*, task_status: trio.TaskStatus[None]) -> None:
+            with self.stop_service:
+                await serve_plugin(
+                    self.bridge,
+                    self.claims(),
+                    self.health,
+                    socket=self.service,
+                    grace_seconds=1,
+                    task_status=task_status,
+                )
+
+        await self.nursery.start(run)
 
     async def connect(self) -> None:
         """Start the line to the driver, and let the kubelet find it."""
@@ -122,16 +136,19 @@ class Site:
 
     async def register(self, endpoint: Path) -> None:
         """Let the kubelet find the driver behind a socket."""
-        await self.nursery.start(
-            partial(
-                serve_registration,
-                self.bridge,
-                self.driver,
-                self.status,
-                socket=self.registration,
-                endpoint=endpoint,
-            )
-        )
+
+        async def run(*, task_status: trio.TaskStatus[None]) -> None:
+            with self.stop_registration:
+                await serve_registration(
+                    self.bridge,
+                    self.driver,
+                    self.status,
+                    socket=self.registration,
+                    endpoint=endpoint,
+                    task_status=task_status,
+                )
+
+        await self.nursery.start(run)
 
     def files(self) -> tuple[set[str], set[str]]:
         """UIDs with a record, and with a CDI file of this driver."""
@@ -158,3 +175,13 @@ async def running(node: NodeOnDisk) -> AsyncIterator[Site]:
         await site.serve()
         await site.connect()
         yield site
+
+
+async def prepared(kubelet: Kubelet, *claims: v1.Claim) -> dict[str, list[str]]:
+    """CDI names by claim; fails on any error."""
+    answer = await kubelet.prepare(claims)
+    assert {uid: entry.error for uid, entry in answer.items() if entry.error} == {}
+    return {
+        uid: [name for device in entry.devices for name in device.cdi_device_ids]
+        for uid, entry in answer.items()
+    }

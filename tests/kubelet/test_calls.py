@@ -15,7 +15,16 @@ import trio
 
 from dev.rig.waiting import until
 from tests.claims.node import DRIVER, NodeOnDisk, claim, result
-from tests.kubelet.site import LIMIT_SECONDS, SlowClaims, around, running
+from tests.kubelet.site import (
+    A_PREPARED,
+    CLAIM_A,
+    CLAIM_B,
+    LIMIT_SECONDS,
+    SlowClaims,
+    around,
+    prepared,
+    running,
+)
 from trio_npu_dra.kit.base.errors import Forbidden, StorageError, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import RpcError, Status, methods, open_bridge
@@ -26,16 +35,8 @@ from trio_npu_dra.kit.kubelet.plugin import serve_kubelet, serve_plugin
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
 
-CLAIM_A = v1.Claim(namespace="default", uid="uid-a", name="a")
-CLAIM_B = v1.Claim(namespace="default", uid="uid-b", name="b")
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> NodeOnDisk:
-    """A node with claims a and b for NPUs 2 and 3."""
-    node = NodeOnDisk(tmp_path / "n")
-    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
-    return node
+BOTH = ({"uid-a"}, {"uid-a"})
+NOTHING: tuple[set[str], set[str]] = (set(), set())
 
 
 @pytest.fixture
@@ -45,21 +46,6 @@ def slow(node: NodeOnDisk) -> SlowClaims:
     slow.stored = node.source.stored
     node.source = slow
     return slow
-
-
-async def prepared(kubelet: Kubelet, *claims: v1.Claim) -> dict[str, list[str]]:
-    """CDI names by claim; fails on any error."""
-    answer = await kubelet.prepare(claims)
-    assert {uid: entry.error for uid, entry in answer.items() if entry.error} == {}
-    return {
-        uid: [name for device in entry.devices for name in device.cdi_device_ids]
-        for uid, entry in answer.items()
-    }
-
-
-A_PREPARED = {"uid-a": [f"{DRIVER}/npu=uid-a-npu-2"]}
-BOTH = ({"uid-a"}, {"uid-a"})
-NOTHING: tuple[set[str], set[str]] = (set(), set())
 
 
 # --- prepare -------------------------------------------------------------------------------------
@@ -144,19 +130,6 @@ async def test_a_lost_connection_is_made_anew_for_calls_and_health(node: NodeOnD
                     await anext(health)
 
 
-async def test_calls_and_health_share_one_connection(node: NodeOnDisk) -> None:
-    """That holds for any number of calls, one after the other and at once."""
-    async with running(node) as site, open_kubelet(site.registration) as kubelet:
-        async for health in kubelet.health.changes():
-            if health:
-                break
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(prepared, kubelet, CLAIM_A)
-            nursery.start_soon(prepared, kubelet, CLAIM_B)
-        assert await kubelet.unprepare([CLAIM_A, CLAIM_B]) == {"uid-a": "", "uid-b": ""}
-        assert site.line.accepted == 1
-
-
 # --- unprepare -----------------------------------------------------------------------------------
 
 
@@ -205,9 +178,9 @@ async def test_a_prepare_beside_an_unprepare_leaves_the_claim_whole(node: NodeOn
 
 
 async def test_a_refused_registration_is_forgotten_when_the_next_succeeds(
-    node: NodeOnDisk,
+    node: NodeOnDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Readiness follows the kubelet's last decision."""
+    """Readiness follows the kubelet's last decision; a refusal is an error in the log."""
     async with running(node) as site:
         async with site.bridge.dial(site.registration) as channel:
             await channel.unary(
@@ -218,6 +191,7 @@ async def test_a_refused_registration_is_forgotten_when_the_next_succeeds(
         assert site.status.value == RegistrationStatus(
             registered=False, error="version not supported"
         )
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
         async with open_kubelet(site.registration) as kubelet:
             assert site.status.value == RegistrationStatus(registered=True)
             assert await prepared(kubelet, CLAIM_A) == A_PREPARED

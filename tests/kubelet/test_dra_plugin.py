@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 import trio
@@ -129,57 +130,29 @@ async def test_an_error_carries_no_devices_and_has_an_end() -> None:
     assert answer == {"uid-1": PrepareResult(error="x" * ERROR_LIMIT)}
 
 
-async def test_v1_says_everything_of_a_device() -> None:
-    """Requests, pool, device, CDI names and share id reach the kubelet."""
-    answer = await routes(ScriptedDriver({"uid-1": OK}))[0].handler(
-        v1.NodePrepareResourcesRequest(claims=[claim("uid-1")])
-    )
-    assert answer.claims["uid-1"].devices == [
-        v1.Device(
-            request_names=["npu"],
-            pool_name="node-a",
-            device_name="npu-0",
-            cdi_device_ids=["example.com/npu=uid-1-npu-0"],
-            share_id="4a6c",
-        )
-    ]
-
-
-async def test_v1beta1_says_the_same_but_for_the_share() -> None:
-    """On the wire, v1beta1 is v1 without field 5."""
-    whole = PrepareResult(
-        devices=(
-            PreparedDevice(
-                requests=NPU_0.requests,
-                pool=NPU_0.pool,
-                device=NPU_0.device,
-                cdi_device_ids=NPU_0.cdi_device_ids,
-            ),
-        )
-    )
+async def test_each_version_says_what_it_knows_of_a_device() -> None:
+    """Requests, pool, device and CDI names reach every kubelet, the share id those of v1."""
     request = v1.NodePrepareResourcesRequest(claims=[claim("uid-1")])
-    older = await routes(ScriptedDriver({"uid-1": OK}))[2].handler(
-        v1beta1.NodePrepareResourcesRequest.parse(bytes(request))
-    )
-    newer = await routes(ScriptedDriver({"uid-1": whole}))[0].handler(request)
-    assert bytes(older) == bytes(newer)
+    prepare_v1, _, prepare_v1beta1, _ = routes(ScriptedDriver({"uid-1": OK}))
+    newer = await prepare_v1.handler(request)
+    older = await prepare_v1beta1.handler(v1beta1.NodePrepareResourcesRequest.parse(bytes(request)))
+    known: dict[str, Any] = {
+        "request_names": ["npu"],
+        "pool_name": "node-a",
+        "device_name": "npu-0",
+        "cdi_device_ids": ["example.com/npu=uid-1-npu-0"],
+    }
+    assert newer.claims["uid-1"].devices == [v1.Device(**known, share_id="4a6c")]
+    assert older.claims["uid-1"].devices == [v1beta1.Device(**known)]
 
 
 async def test_each_version_says_why_a_claim_failed() -> None:
     """A kubelet that sees no error takes the claim for prepared, or for gone."""
     driver = ScriptedDriver({"uid-1": PrepareResult(error="no NPU left")}, uid_1="disk full")
-    prepare_v1, unprepare_v1, prepare_v1beta1, unprepare_v1beta1 = routes(driver)
-    preparing = v1.NodePrepareResourcesRequest(claims=[claim("uid-1")])
-    unpreparing = v1.NodeUnprepareResourcesRequest(claims=[claim("uid-1")])
-    older_preparing = v1beta1.NodePrepareResourcesRequest.parse(bytes(preparing))
-    older_unpreparing = v1beta1.NodeUnprepareResourcesRequest.parse(bytes(unpreparing))
-    prepared = [await prepare_v1.handler(preparing), await prepare_v1beta1.handler(older_preparing)]
-    unprepared = [
-        await unprepare_v1.handler(unpreparing),
-        await unprepare_v1beta1.handler(older_unpreparing),
-    ]
-    assert [answer.claims["uid-1"].error for answer in prepared] == ["no NPU left"] * 2
-    assert [answer.claims["uid-1"].error for answer in unprepared] == ["disk full"] * 2
+    body = bytes(v1.NodePrepareResourcesRequest(claims=[claim("uid-1")]))  # or of an unprepare
+    answers = [await route.handler(route.method.request.parse(body)) for route in routes(driver)]
+    errors = [answer.claims["uid-1"].error for answer in answers]
+    assert errors == ["no NPU left", "disk full"] * 2
 
 
 def test_the_claims_uid_is_field_2() -> None:

@@ -98,19 +98,13 @@ def named(
     )
 
 
-def test_sockets_have_the_names_the_kubelet_expects() -> None:
-    """Service and registration socket stand where the kubelet's conventions put them."""
-    alone = named(uid=None)
-    assert alone.service == Path("/p/npu.huawei.com/dra.sock")
-    assert alone.registration == REGISTRY / "npu.huawei.com-reg.sock"
-    assert alone.control == Path("/p/npu.huawei.com/control.sock")
-
-
-def test_each_pod_has_sockets_of_its_own() -> None:
-    """Their names have the pod's UID."""
-    assert named().service == Path(f"/p/npu.huawei.com/dra-{UID}.sock")
-    assert named().registration == REGISTRY / f"npu.huawei.com-{UID}-reg.sock"
-    assert named().control == Path(f"/p/npu.huawei.com/control-{UID}.sock")
+@pytest.mark.parametrize(("uid", "part"), [(None, ""), (UID, f"-{UID}")])
+def test_sockets_have_the_names_the_kubelet_expects(uid: str | None, part: str) -> None:
+    """The kubelet's conventions decide the folders; the pod's UID tells instances apart."""
+    endpoints = named(uid=uid)
+    assert endpoints.service == Path(f"/p/npu.huawei.com/dra{part}.sock")
+    assert endpoints.registration == REGISTRY / f"npu.huawei.com{part}-reg.sock"
+    assert endpoints.control == Path(f"/p/npu.huawei.com/control{part}.sock")
 
 
 FULL_UID = rf"{{driver}}-{UID}-reg\.sock"
@@ -187,13 +181,9 @@ def test_instances_run_that_listen_for_people(folder: Path) -> None:
     another.socket.close()
 
 
-def test_a_folder_that_is_missing_has_no_sockets(folder: Path) -> None:
-    """As before the first start on a node."""
-    assert control_sockets(folder / "none") == []
-
-
 def test_a_folder_that_cannot_be_read_is_named(folder: Path) -> None:
-    """Here a file has its name."""
+    """Here a file has its name; a folder that is missing, as before a first start, has none."""
+    assert control_sockets(folder / "none") == []
     (folder / "file").touch()
     with pytest.raises(StorageError, match=f"cannot read {folder}/file: Not a directory"):
         control_sockets(folder / "file")
@@ -202,33 +192,29 @@ def test_a_folder_that_cannot_be_read_is_named(folder: Path) -> None:
 # --- those of the dead ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("uid", [OTHER, None], ids=["with a UID", "without one"])
+@pytest.mark.parametrize(
+    ("uid", "names"),
+    [
+        pytest.param(OTHER, (DRIVER, "registry"), id="with a UID"),
+        pytest.param(None, (DRIVER, "registry"), id="without one"),
+        pytest.param(OTHER, (LONG_DRIVER, LONG_REGISTRY), id="named by digests"),
+    ],
+)
 @pytest.mark.parametrize("listening", [True, False])
 async def test_sockets_of_a_killed_instance_go(
-    folder: Path, uid: str | None, *, listening: bool
+    folder: Path, uid: str | None, names: tuple[str, str], *, listening: bool
 ) -> None:
-    """All of them; ours stay, listening or not."""
-    ours = Instance(folder, OURS).listen()
+    """All of them, found by the service socket; ours stay, listening or not."""
+    ours = Instance(folder, OURS, *names).listen()
     if not listening:
         ours.die()
-    dead = Instance(folder, uid).listen().die()
+    dead = Instance(folder, uid, *names).listen().die()
 
     await look(ours)
 
     assert dead.files == GONE
     assert ours.files == THERE
     ours.die()
-
-
-async def test_names_made_of_digests_are_known_too(folder: Path) -> None:
-    """A dead instance is found by its service socket, whatever its other name looks like."""
-    ours, dead = (Instance(folder, uid, LONG_DRIVER, LONG_REGISTRY) for uid in (OURS, OTHER))
-    assert LONG_DRIVER not in dead.listen().registration.name
-    dead.die()
-
-    await look(ours)
-
-    assert dead.files == GONE
 
 
 async def test_sockets_of_a_living_instance_stay(folder: Path) -> None:
