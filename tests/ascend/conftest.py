@@ -11,7 +11,7 @@ import trio
 
 from dev.rig.looking import Look, Relay
 from tests.ascend.pacing import Counted, Paced
-from tests.ascend.watching import NEVER, Watching
+from tests.ascend.watching import Watching
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.discovery import discover
@@ -90,18 +90,6 @@ async def board(look: Look, dcmi: Dcmi) -> Board:
 def watching(nursery: trio.Nursery, worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Watching:
     """A watcher that polls fast and has events too."""
     return Watching(nursery, worker, dcmi, host)
-
-
-@pytest.fixture(params=["events", "polling"])
-def either_way(
-    request: pytest.FixtureRequest, watching: Watching, control: BoardControl
-) -> Watching:
-    """A watcher that has only events, and one that can only poll."""
-    if request.param == "events":
-        watching.interval = NEVER
-    else:
-        control.set_return_code("dcmi_subscribe_fault_event", -8255)
-    return watching
 
 
 @pytest.fixture

@@ -14,17 +14,18 @@ from trio.testing import MockClock
 
 from dev.rig.looking import Relay
 from dev.rig.waiting import HANG_SECONDS
-from tests.ascend.watching import Overheard, Watching
+from tests.ascend.watching import Watching
+from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import Assertion, ChipRef, FaultEvent
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.ascend.model import Board, ChipHealth
 
 NODE: Final = -1
 """As the chip: a call that is about none."""
 
 
-class Counted(Overheard):
+class Counted(Dcmi):
     """A library that counts what is asked of which card, and holds calls up.
 
     Attributes:
@@ -32,6 +33,8 @@ class Counted(Overheard):
         held: Calls wait for these, by the same word, or by it and the card.
         waiting: How many calls have come to one of these.
         inside: Those that are still there.
+        handler: Tests may have it say what the library does not.
+        before_subscription: Called then.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -40,6 +43,8 @@ class Counted(Overheard):
         self.held: dict[str | tuple[str, int], threading.Event] = {}
         self.waiting = 0
         self.inside: list[object] = []
+        self.handler: Callable[[FaultEvent], None] = lambda _: None
+        self.before_subscription: Callable[[], object] = lambda: None
 
     def _count(self, what: str, card: int) -> None:
         self.asked[what, card] += 1
@@ -59,6 +64,8 @@ class Counted(Overheard):
     def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
         """Count it."""
         self._count("subscribe", NODE)
+        self.before_subscription()
+        self.handler = handler
         super().subscribe(handler)
 
     def health(self, address: ChipRef) -> int:
@@ -205,9 +212,13 @@ class Paced:
         """What is known."""
         return self.watching.board.value
 
+    def health(self, number: int) -> ChipHealth:
+        """The health of an NPU."""
+        return self.board.by_name[f"npu-{number}"].health
+
     def codes(self, number: int) -> list[int]:
         """The faults of an NPU."""
-        return [fault.code for fault in self.board.by_name[f"npu-{number}"].health.faults]
+        return [fault.code for fault in self.health(number).faults]
 
     def asked(self, what: str) -> list[int]:
         """How often each card was asked for it."""

@@ -87,20 +87,6 @@ def test_an_alarm_that_is_explained_late_was_never_a_fault() -> None:
 # --- events ahead of, and behind, the list -------------------------------------------------------
 
 
-def test_a_recovery_ahead_of_the_list_asks_for_another_look() -> None:
-    """The code stays until the list has lost it; no flapping, no second occurrence."""
-    faults = chip()
-    faults.take(listing(TWICE), START)
-    faults.note(event(TWICE, Assertion.RECOVERY), START + 10)
-    faults.take(listing(TWICE), START + 10)
-    assert faults.recheck_at == START + 11
-    assert faults.health(START + 10).level is FaultLevel.RESTART_BUSINESS
-    faults.take(listing(), START + 11)
-    assert not faults.recheck_at
-    assert faults.health(START + 11).faults == ()
-    assert len(faults.memory[TWICE].occurred) == 1
-
-
 def rechecks(faults: ChipFaults, reading: HealthSample, start: float) -> list[float]:
     """When a chip is read again that stays as it is, in seconds since *start*."""
     looks: list[float] = []
@@ -132,7 +118,7 @@ def test_an_event_ahead_of_the_list_is_followed_up_soon() -> None:
 
 
 def test_an_event_whose_fault_is_over_is_not_followed_up() -> None:
-    """Its recovery was told before the list was read."""
+    """Its recovery came before the list was read."""
     faults = chip()
     for assertion in (Assertion.OCCURRENCE, Assertion.RECOVERY):
         faults.note(event(BUSINESS, assertion), START)
@@ -140,7 +126,7 @@ def test_an_event_whose_fault_is_over_is_not_followed_up() -> None:
 
 
 def test_a_link_that_broke_for_a_moment_while_nobody_looked_did_not_last() -> None:
-    """Its recovery says when it was over, not the look long after."""
+    """Its recovery says when it ended, not the look long after."""
     faults = chip()
     faults.take(listing(), START)
     faults.note(event(LINK, at=START + 1), START + 1)
@@ -164,8 +150,8 @@ def test_a_recovery_of_a_silent_chip_asks_for_no_hurry(silence: HealthSample) ->
 
 
 @pytest.mark.parametrize("raised_at", [0.0, START - DAY, START - 301, START + DAY])
-def test_a_fault_is_not_older_than_the_word_of_it(raised_at: float) -> None:
-    """A driver whose clock is another's gets ours: rules and taints count by it."""
+def test_a_fault_is_not_older_than_its_event(raised_at: float) -> None:
+    """An Ascend driver with another clock gets ours: rules and taints count by it."""
     faults = chip()
     faults.note(event(LINK, at=raised_at), START)
     faults.take(listing(LINK), START)
@@ -173,20 +159,48 @@ def test_a_fault_is_not_older_than_the_word_of_it(raised_at: float) -> None:
     assert (health.level, health.faults[0].since) == (FaultLevel.NOT_HANDLE, START)
 
 
-def test_one_off_events_count() -> None:
-    """As in MindCluster: they are no fault that is there, but two a day separate a chip."""
+@pytest.mark.parametrize(
+    ("code", "level"),
+    [(TWICE, FaultLevel.MANUALLY_SEPARATE_NPU), (BUSINESS, FaultLevel.NORMAL)],
+)
+def test_one_off_events_count(code: int, level: FaultLevel) -> None:
+    """As in MindCluster: none is an active fault, but a rule counts them."""
     faults = chip()
     for at in (START, START + 3600):
         assert faults.health(at).faults == ()
-        faults.note(event(TWICE, Assertion.NOTICE, at=at), at)
+        faults.note(event(code, Assertion.NOTICE, at=at), at)
         faults.take(listing(), at)
-    assert faults.health(START + 3600).level is FaultLevel.MANUALLY_SEPARATE_NPU
+    assert faults.health(START + 3600).level is level
 
 
-def test_a_notice_without_a_rule_changes_nothing() -> None:
-    """It is told once and lists nothing."""
+def test_the_first_of_two_recoveries_decides_when_to_look() -> None:
+    """A second after it; none is needed where the list agrees, or the code was not active."""
     faults = chip()
-    faults.take(listing(), START)
-    faults.note(event(BUSINESS, Assertion.NOTICE), START)
-    faults.take(HealthSample(codes=None), START)
-    assert faults.health(START).faults == ()
+    faults.take(listing(PLAIN, BUSINESS), START)
+    for code, at in ((PLAIN, START + 10), (BUSINESS, START + 10.5)):
+        faults.note(event(code, Assertion.RECOVERY), at)
+        faults.take(listing(PLAIN, BUSINESS), at)
+    assert faults.recheck_at == START + 11
+    faults.note(event(TWICE, Assertion.RECOVERY), START + 11)
+    faults.take(listing(), START + 11)
+    assert faults.recheck_at is None
+
+
+def test_an_alarm_without_a_code_is_as_severe_as_the_chip_says() -> None:
+    """It has no event that could tell; its code is zero."""
+    faults = chip()
+    for at, severity in enumerate((Severity.MAJOR, Severity.MAJOR, Severity.CRITICAL)):
+        faults.take(listing(severity=severity), START + at)
+        told = [str(fault) for fault in faults.health(START + at).faults]
+    assert told == ["00000000 alarm without a code (SeparateNPU, unknown code, severity critical)"]
+
+
+def test_the_time_in_which_a_chip_was_silent_explains_no_alarm() -> None:
+    """The list gets its second to explain it once there is one again."""
+    faults = chip()
+    faults.take(listing(severity=Severity.MAJOR), START)
+    faults.take(HealthSample(unmonitored="busy"), START + 0.5)
+    assert faults.recheck_at is None
+    faults.take(listing(severity=Severity.MAJOR), START + 2)
+    assert faults.health(START + 2).state is HealthState.UNKNOWN
+    assert faults.recheck_at == START + 3

@@ -62,15 +62,6 @@ def test_the_worst_of_several_faults_decides() -> None:
     assert health.message.startswith("81B38002 words 81B38002 (RestartBusiness, fault table); 80CD")
 
 
-def test_a_code_that_is_not_listed_any_more_is_over() -> None:
-    """No fault outlives its code, and nothing is remembered of one without rules."""
-    faults = chip()
-    faults.take(listing(BUSINESS), START)
-    faults.take(listing(), START + 1)
-    assert faults.health(START + 1).state is HealthState.HEALTHY
-    assert faults.memory == {}
-
-
 @pytest.mark.parametrize(
     ("severity", "level"),
     [(Severity.MINOR, FaultLevel.NOT_HANDLE), (Severity.CRITICAL, FaultLevel.SEPARATE_NPU)],
@@ -107,17 +98,6 @@ def test_a_chip_that_cannot_be_asked_keeps_its_faults() -> None:
     assert (health.state, health.unmonitored) == (HealthState.UNHEALTHY, "busy")
     unhealthy.take(HealthSample(codes=None), START)
     assert unhealthy.health(START).level is FaultLevel.RESTART_BUSINESS
-
-
-def test_a_chip_that_is_gone_has_dropped_and_heals_when_it_is_back() -> None:
-    """The drop is a fault with a code of its own, besides those that were known."""
-    faults = chip()
-    faults.take(listing(PLAIN), START)
-    faults.take(HealthSample(gone=True), START + 1)
-    assert [fault.code for fault in faults.health(START + 1).faults] == [CARD_DROPPED, PLAIN]
-    assert faults.health(START + 1).level is FaultLevel.RESTART_NPU
-    faults.take(listing(), START + 2)
-    assert faults.health(START + 2).faults == ()
 
 
 @pytest.mark.parametrize(
@@ -164,39 +144,6 @@ def come_and_go(faults: ChipFaults, code: int, at: float, seconds: float = 1) ->
     faults.take(listing(), at + seconds)
 
 
-def test_a_code_that_comes_twice_a_day_separates_the_chip_until_it_is_released() -> None:
-    """By hand means by hand: neither recovery nor time takes it back."""
-    faults = chip()
-    come_and_go(faults, TWICE, START)
-    assert faults.health(START + 1).faults == ()
-    come_and_go(faults, TWICE, START + DAY - 10)
-    health = faults.health(START + 30 * DAY)
-    assert health.level is FaultLevel.MANUALLY_SEPARATE_NPU
-    assert health.faults[0].rule == "2 times in 24 h"
-    assert health.faults[0].since == START + DAY - 10
-    assert faults.release(START + 30 * DAY)
-    assert faults.health(START + 30 * DAY).faults == ()
-    assert not faults.release(START + 30 * DAY)
-
-
-def test_a_release_counts_anew() -> None:
-    """One occurrence after it is the first, not the third."""
-    faults = chip()
-    come_and_go(faults, TWICE, START)
-    come_and_go(faults, TWICE, START + 60)
-    faults.release(START + 100)
-    come_and_go(faults, TWICE, START + 200)
-    assert faults.health(START + 201).faults == ()
-
-
-def test_twice_in_more_than_a_day_is_not_twice_a_day() -> None:
-    """The window moves."""
-    faults = chip()
-    for day in range(5):
-        come_and_go(faults, TWICE, START + day * (DAY + 10))
-    assert faults.health(START + 5 * DAY).faults == ()
-
-
 def test_gone_and_back_between_two_looks_counts_twice() -> None:
     """Events tell what the looks would miss; one occurrence told by both counts once."""
     faults = chip()
@@ -210,20 +157,6 @@ def test_gone_and_back_between_two_looks_counts_twice() -> None:
     assert faults.health(START + 5).level is FaultLevel.MANUALLY_SEPARATE_NPU
 
 
-def test_a_link_that_is_down_for_long_is_raised_and_taken_back_a_minute_after() -> None:
-    """20 s make PreSeparate, 60 s without it end that; the times are asked for ahead."""
-    faults = chip()
-    faults.take(listing(LINK), START)
-    assert faults.health(START + 19).level is FaultLevel.NOT_HANDLE
-    assert faults.next_change == START + 20
-    assert faults.health(START + 20).level is FaultLevel.PRE_SEPARATE_NPU
-    faults.take(listing(), START + 30)
-    health = faults.health(START + 89)
-    assert (health.level, health.faults[0].since) == (FaultLevel.PRE_SEPARATE_NPU, START + 30)
-    assert faults.next_change == START + 90
-    assert faults.health(START + 90).faults == ()
-
-
 def test_a_link_that_was_down_for_long_while_nobody_looked_is_raised_all_the_same() -> None:
     """Its events have waited for a busy watcher: the rule speaks by when they came."""
     faults = chip()
@@ -232,52 +165,6 @@ def test_a_link_that_was_down_for_long_while_nobody_looked_is_raised_all_the_sam
     faults.take(listing(), START + 30)
     assert faults.health(START + 89).level is FaultLevel.PRE_SEPARATE_NPU
     assert faults.health(START + 90).faults == ()
-
-
-def test_short_breaks_of_a_link_separate_no_chip() -> None:
-    """A code with a duration rule counts once it has lasted, as in MindCluster."""
-    faults = chip()
-    for hour in range(12):
-        come_and_go(faults, LINK, START + 3600 * hour, seconds=19)
-    assert faults.health(START + 12 * 3600).faults == ()
-    assert faults.memory == {}
-
-
-@pytest.mark.parametrize("restart", [False, True])
-def test_a_link_that_stays_down_counts_once(*, restart: bool) -> None:
-    """However often it is looked at, also if it comes back while the rule still applies."""
-    faults = chip()
-    faults.take(listing(LINK), START)
-    for second in range(20, 3600, 40):
-        faults.take(listing(LINK), START + second)
-        if restart:
-            faults = chip(dict(faults.memory))
-        faults.take(listing(), START + second + 20)
-    assert faults.memory[LINK].occurred == (START + 20,)
-
-
-def test_a_link_that_is_down_for_long_five_times_is_released_after_two_days() -> None:
-    """Its rule says when."""
-    faults = chip()
-    for hour in range(5):
-        come_and_go(faults, LINK, START + 3600 * hour, seconds=30)
-    separated = START + 4 * 3600 + 20
-    assert faults.health(separated + 1).level is FaultLevel.MANUALLY_SEPARATE_NPU
-    faults.take(listing(), separated + 3600)
-    assert faults.next_change == separated + 2 * DAY
-    assert faults.health(separated + 2 * DAY).faults == ()
-
-
-def test_memory_carries_everything_over_a_restart() -> None:
-    """Since when, how often, and what was separated."""
-    before = chip()
-    come_and_go(before, TWICE, START)
-    before.take(listing(BUSINESS), START + 10)
-    after = chip(dict(before.memory))
-    after.take(listing(BUSINESS), START + 20)
-    assert after.health(START + 20) == before.health(START + 20)
-    come_and_go(after, TWICE, START + 30)
-    assert after.health(START + 31).level is FaultLevel.MANUALLY_SEPARATE_NPU
 
 
 def test_a_clock_that_was_set_back_delays_no_rule() -> None:
@@ -306,3 +193,88 @@ def test_a_rule_of_another_version_does_not_speak() -> None:
     assert (fault.code, fault.level) == (PLAIN, FaultLevel.NOT_HANDLE)
     assert faults.memory[BUSINESS].separated == START
     assert faults.next_change is None
+
+
+@pytest.mark.parametrize("late", [0.5, 60.0, 299.0])
+def test_an_event_that_is_late_tells_when_its_fault_came(late: float) -> None:
+    """Not the look that it led to."""
+    faults = chip()
+    faults.note(event(BUSINESS, at=START - late), START)
+    faults.take(listing(BUSINESS), START)
+    assert faults.health(START).faults[0].since == START - late
+
+
+def test_words_once_known_stay() -> None:
+    """The library does not find them each time."""
+    faults = chip()
+    faults.take(listing(BUSINESS), START)
+    faults.take(HealthSample(codes={BUSINESS: ""}, severity=Severity.MAJOR), START + 1)
+    assert faults.health(START + 1).faults[0].text == f"words {BUSINESS:X}"
+
+
+def test_a_chip_is_back_although_its_codes_cannot_be_read() -> None:
+    """It answered: that is all it takes."""
+    faults = chip()
+    faults.take(HealthSample(gone=True), START)
+    faults.take(HealthSample(codes=None), START + 1)
+    assert faults.health(START + 1).faults == ()
+
+
+def test_a_chip_that_does_not_finish_its_start_has_dropped() -> None:
+    """It is there all the same, and what is between two looks does not put that off."""
+    faults, starting = chip(), HealthSample(unmonitored="the chip is in its BIOS", starting=True)
+    faults.take(listing(), START)
+    for at in (10, 50, 159):
+        faults.take(starting, START + at)
+        assert faults.health(START + at).state is HealthState.UNKNOWN
+        faults.take(HealthSample(unmonitored="busy"), START + at)
+    faults.take(starting, START + 160)
+    (fault,) = faults.health(START + 160).faults
+    assert (fault.code, fault.since) == (CARD_DROPPED, START + 160)
+    assert fault.text == "for 150 s the chip is in its BIOS"
+    assert not faults.is_gone
+    faults.take(listing(), START + 170)
+    assert faults.health(START + 170).state is HealthState.HEALTHY
+    faults.take(starting, START + 180)
+    assert faults.health(START + 180).state is HealthState.UNKNOWN
+
+
+def test_a_chip_that_was_gone_starts_before_it_is_back() -> None:
+    """Its fault stands, but it is there; after a restart of the driver too."""
+    faults, starting = chip(), HealthSample(unmonitored="the chip is in its BIOS", starting=True)
+    faults.take(HealthSample(gone=True), START)
+    assert faults.is_gone
+    again = chip(dict(faults.memory))
+    assert again.is_gone
+    for one in (faults, again):
+        one.take(starting, START + 1)
+        assert not one.is_gone
+        assert [fault.code for fault in one.health(START + 1).faults] == [CARD_DROPPED]
+
+
+def test_nothing_is_remembered_that_decides_nothing() -> None:
+    """The alarm is for codes that the table does not know; old occurrences count no more."""
+    faults = chip({PLAIN: CodeMemory(occurred=(START,))})  # another version had a rule for it
+    faults.take(listing(BUSINESS), START)
+    assert faults.memory == {BUSINESS: CodeMemory(since=START, text=f"words {BUSINESS:X}")}
+    come_and_go(faults, TWICE, START + 1)
+    assert set(faults.memory) == {TWICE}
+    faults.take(listing(), START + 1 + DAY)
+    assert faults.memory == {}
+
+
+def test_a_fault_settles_after_the_time_that_is_set() -> None:
+    """The chip says when; one that an earlier process knew is as old as it was."""
+    faults = ChipFaults(packaged_table(), settle_seconds=30)
+    faults.take(listing(BUSINESS), START)
+    faults.take(listing(BUSINESS, PLAIN), START + 10)
+    assert [fault.is_settled for fault in faults.health(START + 10).faults] == [False, False]
+    assert faults.next_change == START + 30
+    assert [fault.is_settled for fault in faults.health(START + 30).faults] == [True, False]
+    assert faults.next_change == START + 40
+    restarted = ChipFaults(packaged_table(), faults.memory, settle_seconds=30)
+    assert all(fault.is_settled for fault in restarted.health(START + 40).faults)
+    assert restarted.next_change is None
+    at_once = chip(dict(faults.memory))
+    assert all(fault.is_settled for fault in at_once.health(START).faults)
+    assert at_once.next_change is None

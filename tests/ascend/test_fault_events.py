@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
+import time
 import weakref
 from dataclasses import replace
 
@@ -29,11 +30,12 @@ EVENT = FaultEvent(
 
 
 async def test_an_event_brings_what_the_driver_says(dcmi: Dcmi, control: BoardControl) -> None:
-    """Chip by logic id, code, severity, and when it was raised, in seconds."""
+    """Chip by logic id, code, severity, when it was raised, and when it was heard, in seconds."""
     woken = trio.Event()
     inbox = EventInbox(woken.set)
     dcmi.init()
     dcmi.subscribe(inbox.put)
+    before = time.monotonic()
     control.add_fault(3, 0x80E01801, Severity.CRITICAL)
     with trio.fail_after(HANG_SECONDS):
         await woken.wait()
@@ -42,6 +44,7 @@ async def test_an_event_brings_what_the_driver_says(dcmi: Dcmi, control: BoardCo
     assert (event.logic_id, event.code) == (3, 0x80E01801)
     assert (event.severity, event.assertion) == (Alarm.CRITICAL, Assertion.OCCURRENCE)
     assert 1e9 < event.raised_at < 1e10
+    assert before <= event.heard_at <= time.monotonic()
 
 
 def test_what_newer_drivers_tell_does_no_harm(dcmi: Dcmi) -> None:

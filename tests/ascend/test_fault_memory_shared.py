@@ -10,20 +10,13 @@ import trio
 import trio.testing
 
 from dev.rig.waiting import HANG_SECONDS
-from tests.ascend.unhealthy_chip import UNHEALTHY, npu
+from tests.ascend.unhealthy_chip import UNHEALTHY, npu, separate
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import Chip, FaultLevel
 from trio_npu_dra.kit.base.boot import SteadyClock
 
 OTHER = HealthSample(codes={0x81B38002: "other"})
-
-
-def separate(faults: NodeFaults, chip: Chip) -> None:
-    """Have a chip fail twice, which separates it by hand's release only."""
-    for at in (100.0, 200.0):
-        faults.of(chip).take(UNHEALTHY, at)
-        faults.of(chip).take(HealthSample(), at + 1)
 
 
 def level(faults: NodeFaults, chip: Chip) -> FaultLevel:
@@ -43,7 +36,7 @@ def both(folder: Path, *, now: float = 1000.0) -> tuple[NodeFaults, NodeFaults]:
 async def test_a_release_by_one_instance_is_not_undone_by_the_other(
     tmp_path: Path, is_changed: bool
 ) -> None:
-    """Whatever the other one saves then, of that chip or another, and it knows of it from then."""
+    """Whatever the other one saves then, of that chip or another; it takes over the release."""
     old, new = both(tmp_path)
     assert new.release(npu())
     new.save()
@@ -63,8 +56,8 @@ async def test_a_release_by_one_instance_is_not_undone_by_the_other(
     assert again.of(npu("DIE-1")).health(1000.0).faults
 
 
-async def test_what_both_learn_of_different_chips_and_codes_is_kept(tmp_path: Path) -> None:
-    """Whoever saves last."""
+async def test_the_file_keeps_what_both_learn_of_different_chips_and_codes(tmp_path: Path) -> None:
+    """Whichever saves last."""
     old, new = both(tmp_path)
     old.of(npu("DIE-1")).take(OTHER, 1000.0)
     new.of(npu("DIE-2")).take(OTHER, 1000.0)
@@ -79,35 +72,28 @@ async def test_what_both_learn_of_different_chips_and_codes_is_kept(tmp_path: Pa
 
 
 async def test_the_newer_release_wins_and_a_later_separation_stands(tmp_path: Path) -> None:
-    """Rules that spoke after the release are not taken back by it."""
+    """A release does not undo rules that applied after it."""
     old, new = both(tmp_path)
     assert new.release(npu())
     new.save()
-    for at in (1100.0, 1200.0):
-        old.of(npu()).take(UNHEALTHY, at)
-        old.of(npu()).take(HealthSample(), at + 1)
+    separate(old, npu(), 1100.0)
     assert old.release(npu())  # as people saw it there
     old.now = lambda: 1300.0
-    separate_again = old.of(npu())
-    for at in (1400.0, 1500.0):
-        separate_again.take(UNHEALTHY, at)
-        separate_again.take(HealthSample(), at + 1)
+    separate(old, npu(), 1400.0)
     old.save()
 
     assert level(NodeFaults(tmp_path), npu()) is FaultLevel.MANUALLY_SEPARATE_NPU
 
 
-async def test_a_release_that_a_clock_of_the_future_wrote_is_none(tmp_path: Path) -> None:
-    """Else nothing would count until then."""
+async def test_a_release_in_the_future_is_none(tmp_path: Path) -> None:
+    """A wrong clock wrote it; else nothing would count until then."""
     _, new = both(tmp_path, now=9e9)
     assert new.release(npu())
     new.save()
     later = NodeFaults(tmp_path, clock=lambda: 3300.0)
-    for at in (3100.0, 3200.0):
-        later.of(npu()).take(UNHEALTHY, at)
-        later.of(npu()).take(HealthSample(), at + 1)
+    separate(later, npu(), 3100.0)
     later.save()
-    assert NodeFaults(tmp_path).of(npu()).health(3300.0).level is FaultLevel.MANUALLY_SEPARATE_NPU
+    assert level(NodeFaults(tmp_path), npu()) is FaultLevel.MANUALLY_SEPARATE_NPU
 
 
 HOURS_47 = 47 * 3600.0
@@ -115,7 +101,7 @@ LINK_DOWN = HealthSample(codes={0x81078603: "link down"})
 
 
 def on_a_clock_set_by(folder: Path, seconds: float, *, running: float) -> NodeFaults:
-    """What is known of faults by a daemon that starts after the clock was set."""
+    """The faults as a daemon knows them that starts after the clock was set."""
     clock = SteadyClock(
         wall=lambda: 1e9 + seconds + running, running=lambda: running, boot_id="this boot"
     )
@@ -144,7 +130,7 @@ async def test_a_separation_lasts_as_long_when_somebody_sets_the_clock(
 
 
 async def test_a_save_waits_for_the_other_instances_turn(tmp_path: Path) -> None:
-    """Not for ever: what is not saved is tried again."""
+    """For a moment: an unsaved change is tried again."""
     faults = NodeFaults(tmp_path)
     faults.of(npu()).take(UNHEALTHY, 100.0)
     with (tmp_path / "faults.lock").open("wb") as other:
@@ -159,7 +145,7 @@ async def test_a_save_waits_for_the_other_instances_turn(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("released", ["5", '{"DIE-0": "x"}', '{"DIE-0": -1}', '{"DIE-0": 1e30}'])
 async def test_a_release_that_makes_no_sense_is_none(tmp_path: Path, released: str) -> None:
-    """It costs nothing else but what is no file at all."""
+    """It costs nothing else, unless the file is no such file at all."""
     known = '{"DIE-0": {"80E01801": {"since": 1.0, "separated": 1.0}}}'
     (tmp_path / "faults.json").write_text(f'{{"chips": {known}, "released": {released}}}')
     faults = NodeFaults(tmp_path, clock=lambda: 10.0)

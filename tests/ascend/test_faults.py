@@ -8,7 +8,7 @@ TABLE = packaged_table()
 
 
 def test_the_packaged_table_has_every_level_that_needs_handling() -> None:
-    """Some 800 codes; what a table can hold, the packaged one holds."""
+    """Some 800 codes, 43 frequency rules and one duration rule."""
     assert len(TABLE.levels) > 700
     assert set(TABLE.levels.values()) == set(FaultLevel) - {
         FaultLevel.NORMAL,
@@ -53,13 +53,13 @@ def test_levels_are_ranked_as_mindcluster_ranks_them() -> None:
 def test_a_code_has_the_level_of_the_table_or_of_its_severity(
     code: int, severity: Severity | None, level: FaultLevel, rule: str
 ) -> None:
-    """The table wins over the severity; without it a minor alarm is let be, an unknown one not."""
+    """The table wins; of an unknown code a minor severity is harmless, an unknown one is not."""
     assert TABLE.level(code, severity) == (level, rule)
 
 
 @pytest.mark.parametrize("other", ["NotHandleFault", "SubHealthFault"])
 def test_of_two_levels_the_worse_counts(other: str) -> None:
-    """A code in two lists of the table is taken for the worse, whatever their order."""
+    """A code in two lists of the table has the worse level, whatever their order."""
     table = FaultTable.parse(
         f'{{"about": "", "levels": {{"SeparateNPU": ["A1"], "{other}": ["A1"]}},'
         ' "frequency": [], "duration": []}'
@@ -67,8 +67,8 @@ def test_of_two_levels_the_worse_counts(other: str) -> None:
     assert table.levels == {0xA1: FaultLevel.SEPARATE_NPU}
 
 
-def test_rules_are_known_by_each_of_their_codes() -> None:
-    """Which the table writes in hex."""
+def test_each_code_of_a_rule_has_the_rule() -> None:
+    """The table writes codes in hex."""
     table = FaultTable.parse(
         '{"about": "", "levels": {}, "frequency": [{"codes": ["A1", "1F"], "times": 2,'
         ' "level": "SeparateNPU", "window_seconds": 7200}], "duration": []}'

@@ -10,6 +10,7 @@ from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.lab.simulator import BoardControl, Severity
 
 CHIP = ChipRef(1, 0)
+ALARM, BOOT_STATUS = "dcmi_get_device_health", "dcmi_get_device_boot_status"
 
 
 @pytest.fixture(autouse=True)
@@ -18,15 +19,11 @@ def initialised(dcmi: Dcmi) -> None:
     dcmi.init()
 
 
-async def test_a_chip_without_alarms_lists_nothing(worker: DcmiWorker, dcmi: Dcmi) -> None:
-    """No codes, no alarm."""
-    assert await read_chip(worker, dcmi, CHIP) == HealthSample()
-
-
 async def test_a_fault_is_read_with_the_vendors_words_until_it_is_cleared(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """All active codes, and the worst alarm."""
+    """All active codes, and the worst alarm; without faults neither."""
+    assert await read_chip(worker, dcmi, CHIP) == HealthSample()
     control.add_fault(1, 0x81078603, Severity.MINOR)
     control.add_fault(1, 0x80E01801, Severity.MAJOR)
     reading = await read_chip(worker, dcmi, CHIP)
@@ -39,14 +36,15 @@ async def test_a_fault_is_read_with_the_vendors_words_until_it_is_cleared(
     assert await read_chip(worker, dcmi, CHIP) == HealthSample()
 
 
-async def test_a_chip_with_as_many_codes_as_dcmi_lists_is_read_whole(
+async def test_a_list_of_128_codes_is_full(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """128 codes are 128 faults."""
+    """DCMI lists no more; all of them are read."""
     codes = set(range(0x80000000, 0x80000080))
     for code in codes:
         control.add_fault(1, code, Severity.MINOR)
-    assert set((await read_chip(worker, dcmi, CHIP)).codes or ()) == codes
+    reading = await read_chip(worker, dcmi, CHIP)
+    assert (set(reading.codes or ()), reading.is_full) == (codes, True)
 
 
 @pytest.mark.parametrize("code", [None, -8007, -8008, -8012])
@@ -58,31 +56,36 @@ async def test_the_boot_status_tells_a_chip_that_starts_from_a_missing_one(
     if code is None:
         control.set_gone(1)
     else:
-        control.set_return_code("dcmi_get_device_health", code, 1)
-    control.set_return_code("dcmi_get_device_boot_status", boot_code, 1)
+        control.set_return_code(ALARM, code, 1)
+    control.set_return_code(BOOT_STATUS, boot_code, 1)
     reading = await read_chip(worker, dcmi, CHIP)
     is_missing = boot_code in (-8001, -8007, -8008)
     assert reading.unmonitored
     assert (reading.missing, reading.starting) == (is_missing, not is_missing)
 
 
-async def test_a_chip_whose_boot_status_says_that_it_is_up_is_not_missing(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
-) -> None:
-    """The library contradicts itself, as with a list of before a reset."""
-    control.set_return_code("dcmi_get_device_health", -8008, 1)
-    assert await read_chip(worker, dcmi, CHIP) == HealthSample(
-        unmonitored="the chip is not ready", starting=True
-    )
-
-
+@pytest.mark.parametrize(
+    ("is_booting", "boot_code", "phase"),
+    [(True, 0, "in its BIOS"), (True, -8002, "not ready"), (False, 0, "not ready")],
+    ids=["in a known phase", "in a container", "contradicting itself"],
+)
 async def test_a_booting_chip_is_not_monitored(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    control: BoardControl,
+    *,
+    is_booting: bool,
+    boot_code: int,
+    phase: str,
 ) -> None:
-    """Not ready is no verdict; the words say how far the chip is."""
-    control.set_booting(1)
+    """Not ready is no verdict; the words say how far the chip is, if the boot status does."""
+    if is_booting:
+        control.set_booting(1)
+    else:
+        control.set_return_code(ALARM, -8008, 1)
+    control.set_return_code(BOOT_STATUS, boot_code, 1)
     assert await read_chip(worker, dcmi, CHIP) == HealthSample(
-        unmonitored="the chip is in its BIOS", starting=True
+        unmonitored=f"the chip is {phase}", starting=True
     )
 
 
@@ -91,18 +94,17 @@ async def test_a_chip_that_cannot_be_asked_is_not_monitored(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, code: int
 ) -> None:
     """Whatever keeps the library from answering, the chip is not called faulty for it."""
-    control.set_return_code("dcmi_get_device_health", code, 1)
+    control.set_return_code(ALARM, code, 1)
     reading = await read_chip(worker, dcmi, CHIP)
+    assert reading == HealthSample(unmonitored=reading.unmonitored)
     assert reading.unmonitored
-    assert not reading.gone
-    assert not reading.starting
 
 
 @pytest.mark.parametrize("health", Severity)
 async def test_unreadable_codes_are_not_known(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, health: Severity
 ) -> None:
-    """Not "none": what was known of them stands, whatever the alarm in the chip's health."""
+    """Not "none": known codes stand, whatever the alarm in the chip's health."""
     control.set_health(1, health)
     control.set_return_code("dcmi_get_device_errorcode_v2", -8005, 1)
     assert await read_chip(worker, dcmi, CHIP) == HealthSample(codes=None, severity=Alarm(health))
@@ -117,25 +119,15 @@ async def test_a_code_without_words_is_read_all_the_same(
     assert (await read_chip(worker, dcmi, CHIP)).codes == {0x80E01801: ""}
 
 
-async def test_a_chip_that_does_not_tell_its_boot_phase_is_not_ready(
-    worker: DcmiWorker, dcmi: Dcmi, control: BoardControl
-) -> None:
-    """Without boot status, as in a container, the words stay general."""
-    control.set_booting(1)
-    control.set_return_code("dcmi_get_device_boot_status", -8002, 1)
-    assert (await read_chip(worker, dcmi, CHIP)).unmonitored == "the chip is not ready"
-
-
 @pytest.mark.parametrize(
     ("status", "words"), [(0, ""), (6, ""), (3, "RoCE port: unreachable (3)"), (5, "fault (5)")]
 )
-async def test_the_roce_port_is_told_apart(
+async def test_a_roce_port_has_its_own_problem(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, status: int, words: str
 ) -> None:
-    """Fine and being set up are no problem; all else is one, in words."""
+    """None while it works or is being set up; in words otherwise."""
     control.set_network_health(1, status)
     problem = await read_network(worker, dcmi, CHIP)
-    assert problem is not None
     assert problem.endswith(words)
     assert bool(problem) == bool(words)
 
@@ -144,7 +136,7 @@ async def test_the_roce_port_is_told_apart(
 async def test_a_port_that_cannot_be_asked_is_an_error(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, code: int, error: type[Exception]
 ) -> None:
-    """A chip without a port says so; who asks decides what stands."""
+    """A chip without a port says so; the caller decides what stands."""
     control.set_return_code("dcmi_get_device_network_health", code, 1)
     with pytest.raises(error):
         await read_network(worker, dcmi, CHIP)

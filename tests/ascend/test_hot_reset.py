@@ -96,7 +96,7 @@ async def test_a_chip_that_was_reset_is_found_although_nothing_else_tells_of_it(
     outdated.lost = {3: error}
     assert await lists(paced, outdated, 15) == []
     assert paced.codes(3) == faults
-    assert paced.board.chips[3].health.state is not HealthState.HEALTHY
+    assert paced.health(3).state is not HealthState.HEALTHY
     assert await lists(paced, outdated, 30) == [0]  # 150 s after the first look, and no more
     assert paced.board == before
 

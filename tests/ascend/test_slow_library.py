@@ -32,14 +32,14 @@ async def test_a_late_answer_is_used(
     control.list_fault(3, BUSINESS, Severity.MAJOR)
     await paced.jump_into(120, ("health", 3))
     await paced.jump(3)
-    assert paced.board.chips[3].health.state is HealthState.HEALTHY
+    assert paced.health(3).state is HealthState.HEALTHY
     control.list_fault(4, BUSINESS, Severity.MAJOR)
     await paced.tell(4, BUSINESS, Assertion.OCCURRENCE)
     await paced.jump(1)
     assert paced.codes(4) == [BUSINESS]
     await paced.let_go()
     await paced.jump(1)  # no event told it: it is read a second time
-    assert (paced.codes(3), paced.board.chips[3].health.unmonitored) == ([BUSINESS], "")
+    assert (paced.codes(3), paced.health(3).unmonitored) == ([BUSINESS], "")
 
 
 async def test_calls_that_are_always_slow_make_no_chip_unknown(
@@ -73,13 +73,13 @@ async def test_a_call_that_does_not_return_for_long_makes_its_chip_unknown(
     await paced.start(mock_clock)
     await paced.jump_into(120, ("health", 3))
     await paced.jump(2)
-    assert paced.board.chips[3].health.state is HealthState.HEALTHY
+    assert paced.health(3).state is HealthState.HEALTHY
     await paced.jump(10)
     unknown = [chip.name for chip in paced.board.chips if chip.health.unmonitored]
     assert unknown == ["npu-3"]
-    assert "has not returned" in paced.board.chips[3].health.unmonitored
+    assert "has not returned" in paced.health(3).unmonitored
     await paced.let_go()
-    assert paced.board.chips[3].health.state is HealthState.HEALTHY
+    assert paced.health(3).state is HealthState.HEALTHY
 
 
 async def test_chips_of_which_no_call_returns_are_unknown_soon(
@@ -104,9 +104,10 @@ async def test_a_port_that_answers_late_is_told(
     control.set_network_health(3, 3)
     await paced.jump_into(10, ("network", 3))
     await paced.jump(2)
-    assert paced.board.chips[3].health.network == ""
+    health = paced.health(3)
+    assert (health.network, health.unmonitored) == ("", "")
     await paced.let_go()
-    assert paced.board.chips[3].health.network.startswith("RoCE port")
+    assert paced.health(3).network.startswith("RoCE port")
 
 
 async def test_a_chip_that_dropped_is_not_back_by_a_late_answer(
@@ -119,7 +120,7 @@ async def test_a_chip_that_dropped_is_not_back_by_a_late_answer(
     control.set_gone(3)
     await paced.let_go()
     await paced.jump(1)
-    assert paced.board.chips[3].health.state is HealthState.UNHEALTHY
+    assert paced.health(3).state is HealthState.UNHEALTHY
 
 
 async def test_a_subscription_that_takes_long_is_one(

@@ -96,20 +96,21 @@ async def test_ports_are_asked_each_time_where_there_is_one(
     ]
 
 
+@pytest.mark.parametrize("code", [-8255, -8005])
 async def test_a_port_that_was_denied_once_is_asked_again(
-    paced: Paced, mock_clock: MockClock, control: BoardControl
+    paced: Paced, mock_clock: MockClock, control: BoardControl, code: int
 ) -> None:
-    """A card that answers "not supported" may be starting; what was known of its port stands."""
+    """A card that answers "not supported" may be starting; its known problem stands."""
     control.set_network_health(3, 3)
     await paced.start(mock_clock)
-    control.set_return_code("dcmi_get_device_network_health", -8255, 3)
+    control.set_return_code("dcmi_get_device_network_health", code, 3)
     await paced.jump(10)
     control.release("dcmi_get_device_network_health", 3)
-    assert paced.board.chips[3].health.network
+    assert paced.health(3).network
     control.set_network_health(3, 0)
     for _ in range(12):
         await paced.jump(10)
-    assert not paced.board.chips[3].health.network
+    assert not paced.health(3).network
 
 
 @pytest.mark.parametrize("code", [-8255, -8012, -8008])
@@ -122,9 +123,13 @@ async def test_a_chip_that_drops_without_an_event_is_missed_in_the_next_interval
     control.set_return_code("dcmi_get_device_network_health", code, 3)
     control.set_gone(3)
     await paced.jump(10)
-    assert paced.board.chips[3].health.unmonitored
+    assert paced.health(3).unmonitored
     await paced.jump(1)
     assert paced.codes(3) == [CARD_DROPPED]
+    control.release("dcmi_get_device_network_health", 3)
+    control.restore(3)
+    await paced.jump(10)  # as soon as that of a chip that does not answer
+    assert paced.codes(3) == []
 
 
 async def test_a_library_that_cannot_start_is_asked_ever_more_rarely(
@@ -223,10 +228,10 @@ async def test_a_critical_alarm_beside_a_harmless_code_is_a_fault(
     control.add_fault(3, MINOR, Severity.MINOR)
     control.set_health(3, Severity.CRITICAL)
     await paced.start(mock_clock)
-    assert paced.board.chips[3].health.unmonitored
+    assert paced.health(3).unmonitored
     await paced.jump(1.1)
     assert paced.codes(3) == [ALARM_WITHOUT_CODE, MINOR]
-    assert paced.board.chips[3].health.state is HealthState.UNHEALTHY
+    assert paced.health(3).state is HealthState.UNHEALTHY
 
 
 async def test_a_chip_that_does_not_come_up_again_has_dropped(
@@ -238,7 +243,7 @@ async def test_a_chip_that_does_not_come_up_again_has_dropped(
     for _ in range(13):  # one look after two minutes, then one each ten seconds
         await paced.jump(10)
     assert paced.codes(3) == []
-    assert paced.board.chips[3].health.unmonitored == "the chip is in its BIOS"
+    assert paced.health(3).unmonitored == "the chip is in its BIOS"
     for _ in range(15):
         await paced.jump(10)
     assert paced.codes(3) == [CARD_DROPPED]
@@ -259,7 +264,7 @@ async def test_a_rule_speaks_when_its_time_has_come(
     levels = []
     for pause in (19, 1):
         await paced.jump(pause)
-        levels.append(paced.board.chips[3].health.level)
+        levels.append(paced.health(3).level)
     assert levels == [FaultLevel.NOT_HANDLE, FaultLevel.PRE_SEPARATE_NPU]
 
 

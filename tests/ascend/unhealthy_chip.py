@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import Chip, ChipFamily
 
@@ -21,3 +22,10 @@ def npu(uuid: str | None = "DIE-0") -> Chip:
         chip_name="910B4",
         uuid=uuid,
     )
+
+
+def separate(faults: NodeFaults, chip: Chip, first: float = 100.0) -> None:
+    """Have a chip fail twice, 20 s apart: only a release by hand ends that."""
+    for at in (first, first + 20):
+        faults.of(chip).take(UNHEALTHY, at)
+        faults.of(chip).take(HealthSample(), at + 1)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import trio
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.fault_memory import NodeFaults
@@ -26,37 +23,16 @@ MINOR = 0x80CD8003  # NotHandle
 TWICE = 0x80E01801  # RestartBusiness, twice a day: separated by hand
 
 NEVER = 3600.0
-"""As the interval: what is seen has come by events."""
-
-
-class Overheard(Dcmi):
-    """A library that lets tests say what it tells, and do something before it is asked to tell."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.arrived = threading.Event()
-        self.handler: Callable[[FaultEvent], None] = lambda _: None
-        self.before_subscription: Callable[[], object] = lambda: None
-
-    def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
-        """Pass on what the library tells, and note that something came."""
-
-        def pass_on(event: FaultEvent) -> None:
-            handler(event)
-            self.arrived.set()
-
-        self.before_subscription()
-        self.handler = handler
-        super().subscribe(pass_on)
+"""As the interval: only events can bring news."""
 
 
 class Watching:
-    """A watcher of the board, its surroundings, and what it keeps."""
+    """A watcher of the board, with the values that it keeps true."""
 
     def __init__(self, nursery: trio.Nursery, worker: DcmiWorker, dcmi: Dcmi, host: Host) -> None:
         self.board = Observable(EMPTY_BOARD)
         self.status = Observable(WatchStatus())
-        self.heard = Observable(0)  # how many events were told
+        self.heard = Observable(0)  # how many events came
         self.faults = NodeFaults(None)
         self.interval = 0.02
         self.known = EMPTY_BOARD
@@ -82,7 +58,7 @@ class Watching:
             await self.status.wait_until(lambda status: status != WatchStatus())
 
     async def restarted(self, faults: NodeFaults) -> Watching:
-        """Another watcher of the board that knows of the past only these faults."""
+        """Another watcher of the board, with only these faults of the past."""
         other = Watching(self._nursery, *self._hardware)
         other.faults = faults
         await other.start()
