@@ -181,9 +181,7 @@ async def test_a_fault_of_a_chip_taints_its_partitions(rig: Rig, control: BoardC
 
         def tainted() -> set[str]:
             specs = [item.spec for item in rig.api.all(ResourceSlice)]
-            return {
-                one.name for spec in specs for one in spec.devices or () if one.taints is not None
-            }
+            return {one.name for spec in specs for one in spec.devices if one.taints}
 
         await until(lambda: len(tainted()) == 10)
         assert all(name == "npu-0" or name.startswith("npu-0-") for name in tainted())

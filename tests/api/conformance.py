@@ -280,7 +280,7 @@ async def a_list_may_be_of_metadata_alone(client: KubeClient) -> None:
     found = await client.list_all(_Described, field_selector=f"metadata.name={name}", page=1)
     annotations = [one.metadata.annotations for one in found.objects]
     assert annotations == [{"about": "default"}, {"about": "kube-system"}]
-    assert [one.data for one in found.objects] == [None, None]
+    assert [one.data for one in found.objects] == [{}, {}]
     assert all(one.metadata.uid for one in found.objects)
 
 

@@ -45,14 +45,14 @@ def slice_of(driver: str, *devices: Device, node: str = "node-1") -> ResourceSli
             driver=driver,
             node_name=node,
             pool=ResourcePool(name=node, generation=1, resource_slice_count=1),
-            devices=devices or None,
+            devices=devices,
         ),
     )
 
 
 def with_counters(item: ResourceSlice, *sets: CounterSet) -> ResourceSlice:
     """The slice with counter sets too."""
-    spec = item.spec.model_copy(update={"shared_counters": sets or None})
+    spec = item.spec.model_copy(update={"shared_counters": sets})
     return item.model_copy(update={"spec": spec})
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from trio_npu_dra.kit.api.applied import Pod
 from trio_npu_dra.kit.api.bodies import LIST_LIMIT
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.parsing import VALUES_LIMIT
+from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.lab.standins.api_state import ApiState
 
 

@@ -46,7 +46,7 @@ async def a_watch_tells_each_change_in_order(client: KubeClient) -> None:
             ResourceSlice, field_selector=selector, resource_version=version
         ) as events:
             added = await first(events, is_change)
-            spec = made.spec.model_copy(update={"devices": None})
+            spec = made.spec.model_copy(update={"devices": ()})
             changed = await client.update(made.model_copy(update={"spec": spec}))
             modified = await first(events, is_change)
             await client.delete(ResourceSlice, made.metadata.name)

@@ -142,7 +142,6 @@ async def test_a_replaced_claim_is_gone(
 
 
 NOT_NEEDED = {
-    "not allocated": claim("a", result("npu-2")).model_copy(update={"status": None}),
     "deallocated": claim("a").model_copy(update={"status": ResourceClaimStatus()}),
     "allocated elsewhere": claim("a", result("npu-2", pool="node-2")),
     "allocated something else": claim("a", result("npu-4"), result("npu-2", driver="other")),

@@ -132,12 +132,6 @@ def test_an_unhealthy_npu_is_planned() -> None:
             "the claim was replaced: the pod uses UID uid-a, and default/a now has UID other",
         ),
         (
-            claim("a").model_copy(update={"status": None}),
-            None,
-            ClaimNotAllocated,
-            "the claim is not allocated",
-        ),
-        (
             claim("a").model_copy(update={"status": ResourceClaimStatus()}),
             None,
             ClaimNotAllocated,

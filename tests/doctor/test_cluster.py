@@ -16,6 +16,7 @@ from tests.holds.entries import POOL, entry
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
+from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import (
     Allocation,
     AllocationResult,
@@ -34,7 +35,7 @@ from trio_npu_dra.kit.api.objects import (
 from trio_npu_dra.lab.standins.api_server import serve_api
 from trio_npu_dra.lab.standins.api_state import ApiState
 from trio_npu_dra.tools.doctor import cluster, dra_drivers
-from trio_npu_dra.tools.doctor.cluster import Cluster, NodeWithStatus
+from trio_npu_dra.tools.doctor.cluster import Cluster
 from trio_npu_dra.tools.doctor.dra_drivers import DraDrivers
 
 
@@ -66,7 +67,7 @@ async def served(
         api.fail_next(status=refuses_lists, verb="list")
     info = {"kubeletVersion": "v1.36.3", "containerRuntimeVersion": "containerd://2.1.6"}
     node = {"metadata": {"name": NODE}, "status": {"nodeInfo": info}}
-    api.add(NodeWithStatus.model_validate(node))
+    api.add(FullNode.model_validate(node))
     for each in objects:
         api.add(each)
     kubeconfig.write_text(

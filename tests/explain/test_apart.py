@@ -8,9 +8,9 @@ from tests.explain.selectors import ADMITTING, FAILING, NPU
 from tests.explain.world import DRIVER
 from trio_npu_dra.tools.cluster.cel import apart
 from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
-from trio_npu_dra.tools.cluster.objects import Device
+from trio_npu_dra.tools.cluster.objects import AnyDevice
 
-DEVICE = Device.model_validate(NPU)
+DEVICE = AnyDevice.model_validate(NPU)
 _HUNDRED = f"[{','.join(map(str, range(100)))}]"
 DEAR = f"{_HUNDRED}.map(a, {_HUNDRED}.map(b, {_HUNDRED}.map(c, a + b + c))).size() == 100"
 """Quick in the scheduler's library; half a minute in ours."""

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.explain.world import Wire, class_, node, pod, view_of
+from trio_npu_dra.kit.api.nodes import FullNode
+from trio_npu_dra.kit.api.pods import Pod, Requirement
 from trio_npu_dra.tools.cluster.explain.pod_claims import from_devices
 from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obstacles
 from trio_npu_dra.tools.cluster.matching import requirement_holds
-from trio_npu_dra.tools.cluster.objects import ClusterNode, Requirement
-from trio_npu_dra.tools.cluster.pod_objects import Pod
 
 NAME = "huawei.com/Ascend910"
 GPU = {"key": "dedicated", "value": "train", "effect": "NoSchedule"}
@@ -26,7 +26,7 @@ def kept_by(about: Wire, *others: Wire, **spec: Any) -> list[str]:
     """What keeps a pod with that spec from a node, beside other pods."""
     mine = Pod.model_validate(pod("train", **spec))
     usage = Usage([Pod.model_validate(one) for one in others])
-    return list(obstacles(mine, ClusterNode.model_validate(about), usage, frozenset()))
+    return list(obstacles(mine, FullNode.model_validate(about), usage, frozenset()))
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,6 @@ def test_a_resource_that_no_plugin_has_left_is_asked_of_the_class(
     """A kubelet whose plugin has gone shows 0, which the scheduler takes for none since 1.36."""
     view = view_of(class_(extendedResourceName=NAME), minor=minor)
     mine = Pod.model_validate(pod("train", containers=containers({NAME: "1"})))
-    here = ClusterNode.model_validate(node("n1", allocatable=counted))
+    here = FullNode.model_validate(node("n1", allocatable=counted))
 
     assert from_devices(mine, here, view) == ({NAME} if by_claim else set())

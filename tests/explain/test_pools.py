@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.explain.world import Wire, device, node, slice_
+from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.tools.cluster.objects import ClusterNode, Device, Slice
+from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice
 from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node
 from trio_npu_dra.tools.cluster.shares import fits, share_of
 
@@ -21,8 +22,8 @@ THERE = {
 
 def seen(*slices: Wire, name: str = "n1") -> tuple[NodePool, ...]:
     """What a node in zone a sees."""
-    here = ClusterNode.model_validate(node(name, labels={"zone": "a"}))
-    return pools_by_node([here], [Slice.model_validate(one) for one in slices])[name]
+    here = FullNode.model_validate(node(name, labels={"zone": "a"}))
+    return pools_by_node([here], [AnySlice.model_validate(one) for one in slices])[name]
 
 
 def names(*slices: Wire) -> list[str]:
@@ -111,8 +112,8 @@ def test_nothing_is_had_of_a_flawed_pool(slices: list[Wire], flaw: str) -> None:
 def test_older_schedulers_see_counters_of_other_nodes() -> None:
     """A pool of another node that is not complete is seen by its counters."""
     counters = slice_("c", node="n2", sharedCounters=[{"name": "s", "counters": {}}], count=2)
-    here = ClusterNode.model_validate(node("n1"))
-    slices = [Slice.model_validate(one) for one in (counters, slice_("a", device("x")))]
+    here = FullNode.model_validate(node("n1"))
+    slices = [AnySlice.model_validate(one) for one in (counters, slice_("a", device("x")))]
 
     new, old = (pools_by_node([here], slices, minor=minor)["n1"] for minor in (37, 36))
 
@@ -154,7 +155,7 @@ VALUES = {"default": "1", "validValues": ["1", "2", "4"]}
 def test_what_a_share_takes(policy: Wire | None, asked: str | None, amount: str | None) -> None:
     """A request is rounded up to what the policy allows; more than that is refused."""
     capacity: Wire = {"value": "32Gi"} | ({"requestPolicy": policy} if policy else {})
-    shared = Device.model_validate(device("x", {}, {"memory": capacity}))
+    shared = AnyDevice.model_validate(device("x", {}, {"memory": capacity}))
 
     share = share_of(shared, {"memory": asked} if asked else {})
 
@@ -166,4 +167,4 @@ def test_what_a_share_takes(policy: Wire | None, asked: str | None, amount: str 
 
 def test_a_capacity_that_is_not_there_cannot_be_asked_for() -> None:
     """Whatever the device has else."""
-    assert share_of(Device(name="x"), {"memory": "1"}) is None
+    assert share_of(AnyDevice(name="x"), {"memory": "1"}) is None

@@ -8,12 +8,12 @@ from tests.explain.brute_force import exists
 from tests.explain.random_worlds import Maker, World
 from tests.explain.reasons import RING, held, npu, shared
 from tests.explain.world import DRIVER, Wire, ask, claim, class_, node, pod, slice_, view_of
+from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.cel.selector import matches
 from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails
 from trio_npu_dra.tools.cluster.explain.explanation import Explanation, Outcome
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
-from trio_npu_dra.tools.cluster.objects import Device
-from trio_npu_dra.tools.cluster.pod_objects import Pod
+from trio_npu_dra.tools.cluster.objects import AnyDevice
 
 WORLDS = 120
 
@@ -28,7 +28,7 @@ def explained(world: World) -> Explanation:
 def admits(expression: str, one: Wire) -> bool:
     """The selectors are the same for both; a device for which one fails is never handed out."""
     try:
-        return matches(expression, DRIVER, Device.model_validate(one))
+        return matches(expression, DRIVER, AnyDevice.model_validate(one))
     except SelectorFails:
         return False
 

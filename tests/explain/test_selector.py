@@ -8,9 +8,9 @@ from tests.explain.selectors import ADMITTING, FAILING, HERE, NPU
 from tests.explain.world import DRIVER
 from trio_npu_dra.tools.cluster.cel.selector import matches
 from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
-from trio_npu_dra.tools.cluster.objects import Device
+from trio_npu_dra.tools.cluster.objects import AnyDevice
 
-DEVICE = Device.model_validate(NPU)
+DEVICE = AnyDevice.model_validate(NPU)
 
 
 @pytest.mark.parametrize("expression", ADMITTING)
@@ -57,7 +57,7 @@ def test_selectors_that_are_left_to_the_scheduler(expression: str, why: str) -> 
 
 def test_a_list_is_not_decided() -> None:
     """Lists are in the alpha stage; a selector that does not name one is decided."""
-    listed = Device.model_validate({"name": "x", "attributes": {"nodes": {"ints": [1, 2]}}})
+    listed = AnyDevice.model_validate({"name": "x", "attributes": {"nodes": {"ints": [1, 2]}}})
 
     assert matches(f'!("model" in {HERE})', DRIVER, listed)
     with pytest.raises(Undecided, match="is a list"):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from trio_npu_dra.kit.api.objects import KubeObject
-from trio_npu_dra.tools.cluster.objects import Claim, ClusterNode, DeviceClass, Slice
-from trio_npu_dra.tools.cluster.pod_objects import Pod, SeenEvent
+from trio_npu_dra.kit.api.nodes import FullNode
+from trio_npu_dra.kit.api.objects import Event, KubeObject
+from trio_npu_dra.kit.api.pods import Pod
+from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 Wire = dict[str, Any]
@@ -179,11 +180,11 @@ def view_of(*objects: Wire, **more: Any) -> ClusterView:
         return tuple(kind.model_validate(one) for one in objects if one["kind"] == kind.kind_name)
 
     return ClusterView(
-        slices=all_of(Slice),
+        slices=all_of(AnySlice),
         claims=all_of(Claim),
         classes={one.metadata.name: one for one in all_of(DeviceClass)},
-        nodes=all_of(ClusterNode),
+        nodes=all_of(FullNode),
         pods=all_of(Pod),
-        events=all_of(SeenEvent),
+        events=all_of(Event),
         **more,
     )

@@ -13,9 +13,10 @@ from dev.rig.waiting import until
 from tests.mindcluster.chips import RESOURCE
 from trio_npu_dra.agent.mindcluster import device_info_writer
 from trio_npu_dra.agent.mindcluster.volcano import LATEST, REAL, TIME
-from trio_npu_dra.kit.api.applied import ConfigMap, Pod
+from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.bodies import LIST_LIMIT
 from trio_npu_dra.kit.api.objects import Node
+from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.kit.kubelet.device_plugin import registration
 
 

@@ -20,8 +20,8 @@ from trio_npu_dra.agent.mindcluster.volcano import (
     choices_on,
 )
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.kit.api.applied import Pod, PodMetadata
 from trio_npu_dra.kit.api.pages import Listed, Unread
+from trio_npu_dra.kit.api.pods import Pod, PodMetadata, PodSpec
 from trio_npu_dra.kit.base.errors import AllocationRefused, Conflict, KubeError, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -142,7 +142,7 @@ async def test_the_earliest_pod_that_wants_so_many_is_next() -> None:
         pod("more", 0, 1, 2, 3, limits=["2"]),
         pod("several", 0, 1, limits=["2", "2"]),
         pod("idle", 0, 1, limits=[]),
-        pod("bare", 0, 1).model_copy(update={"spec": None}),
+        pod("bare", 0, 1).model_copy(update={"spec": PodSpec()}),
         pod("none"),
     ],
     ids=lambda wrong: wrong.metadata.name,

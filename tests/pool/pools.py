@@ -79,8 +79,8 @@ def spec(
         driver="d.io",
         node_name="n",
         pool=ResourcePool(name=pool_name, generation=generation, resource_slice_count=count),
-        devices=content or None,
-        shared_counters=counters or None,
+        devices=content,
+        shared_counters=counters,
     )
 
 

@@ -25,9 +25,8 @@ def shared_claim(claim: ResourceClaim, *, driver_name: str, pool_name: str) -> S
     What the claim's config shares is meant for several, and a claim that cannot be prepared has
     nothing.
     """
-    uid, status = claim.metadata.uid, claim.status
-    users = status.reserved_for if status is not None else ()
-    pods = sorted(user.name for user in users if user.resource == "pods")
+    uid = claim.metadata.uid
+    pods = sorted(user.name for user in claim.status.reserved_for if user.resource == "pods")
     if len(pods) < 2 or not uid:
         return None
     ref = ClaimRef(namespace=claim.metadata.namespace or "", name=claim.metadata.name, uid=uid)

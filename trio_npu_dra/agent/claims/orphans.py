@@ -56,7 +56,7 @@ async def is_needed(
     if not claim.metadata.uid:
         raise Unreadable(f"claim {entry} has no UID in the answer, which each object has")
     status = claim.status
-    if claim.metadata.uid != entry.uid or status is None or status.allocation is None:
+    if claim.metadata.uid != entry.uid or status.allocation is None:
         return False
     given = {
         (result.pool, result.device)

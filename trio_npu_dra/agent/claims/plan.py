@@ -133,7 +133,7 @@ def _allocation(claim: ResourceClaim, ref: ClaimRef) -> DeviceAllocation:
             f"the claim was replaced: the pod uses UID {ref.uid}, "
             f"and {ref.namespace}/{ref.name} now has UID {claim.metadata.uid}"
         )
-    if claim.status is None or claim.status.allocation is None:
+    if claim.status.allocation is None:
         raise ClaimNotAllocated("the claim is not allocated")
     devices = claim.status.allocation.devices
     if len(devices.results) > MAX_RESULTS:

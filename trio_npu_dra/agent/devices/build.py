@@ -133,7 +133,7 @@ def build_device(
     return Device(
         name=offer.name,
         attributes=_attributes(offer, driver_version, multi_die_policy, shared_for_claims),
-        capacity=_capacity(offer) or None,
+        capacity=_capacity(offer),
         consumes_counters=consumption(offer.chips[0].name, offer.takes),
     )
 

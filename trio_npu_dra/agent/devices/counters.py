@@ -18,10 +18,10 @@ from trio_npu_dra.kit.api.quantity import canonical_quantity
 log = logging.getLogger(__name__)
 
 
-def consumption(chip: str, takes: Mapping[str, int]) -> tuple[DeviceCounterConsumption, ...] | None:
-    """What a device takes from its chip's counter set; None if nothing."""
+def consumption(chip: str, takes: Mapping[str, int]) -> tuple[DeviceCounterConsumption, ...]:
+    """What a device takes from its chip's counter set."""
     if not takes:
-        return None
+        return ()
     return (DeviceCounterConsumption(counter_set=chip, counters=_counters(takes)),)
 
 

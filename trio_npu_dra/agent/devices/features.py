@@ -127,7 +127,7 @@ async def _ask(client: KubeClient, node_name: str, driver_name: str) -> ServerFe
             ),
         )
         stored = await client.create(sent, dry_run=True)
-        return stored.spec.devices or ()
+        return stored.spec.devices
 
     probes = _probes(driver_name)
     try:
@@ -165,13 +165,13 @@ def _probes(driver_name: str) -> Devices:
 
 def _kept_in(devices: Collection[Device]) -> ServerFeatures:
     """The features that stored probes still have."""
-    effects = {taint.effect for device in devices for taint in device.taints or ()}
+    effects = {taint.effect for device in devices for taint in device.taints}
     return ServerFeatures(
         taint_effects=frozenset(effect for effect in TaintEffect if effect in effects),
         counters=any(device.consumes_counters for device in devices),
         shares=any(
             device.allow_multiple_allocations
-            and any(part.request_policy for part in (device.capacity or {}).values())
+            and any(part.request_policy for part in device.capacity.values())
             for device in devices
         ),
     )

@@ -71,7 +71,7 @@ def divided(device: Device, shares: int) -> Device:
     """
     capacity = {
         name: part.model_copy(update={"request_policy": _equal_part(name, part, shares)})
-        for name, part in (device.capacity or {}).items()
+        for name, part in device.capacity.items()
     }
     one = CapacityPolicy(default="1", valid_range=CapacityRange(min="1", step="1"))
     capacity[fact_names.SHARES] = DeviceCapacity(

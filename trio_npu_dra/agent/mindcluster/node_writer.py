@@ -81,7 +81,7 @@ def change(node: ManagedNode, wanted: NodeLabels) -> ManagedNode | None:
     labels = {
         key: value
         for key, value in wanted.labels.items()
-        if key not in _OTHERS or key in ours or key not in (stored.labels or {})
+        if key not in _OTHERS or key in ours or key not in stored.labels
     }
     if _is_so(stored.labels, labels, ours) and _is_so(
         stored.annotations, wanted.annotations, stored.applied_by(MANAGER, "annotations")
@@ -91,9 +91,5 @@ def change(node: ManagedNode, wanted: NodeLabels) -> ManagedNode | None:
     return ManagedNode(metadata=meta)
 
 
-def _is_so(
-    stored: Mapping[str, str] | None, wanted: Mapping[str, str], ours: frozenset[str]
-) -> bool:
-    return ours == wanted.keys() and all(
-        (stored or {}).get(key) == value for key, value in wanted.items()
-    )
+def _is_so(stored: Mapping[str, str], wanted: Mapping[str, str], ours: frozenset[str]) -> bool:
+    return ours == wanted.keys() and all(stored.get(key) == value for key, value in wanted.items())

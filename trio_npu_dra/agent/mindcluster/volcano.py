@@ -21,8 +21,9 @@ from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
 from trio_npu_dra.agent.mindcluster.node_writer import MANAGER, RETRY_LIMIT
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.traits import TRAITS
-from trio_npu_dra.kit.api.applied import Container, Pod, PodMeta, PodMetadata, PodSpec
 from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.objects import ObjectMeta
+from trio_npu_dra.kit.api.pods import Container, Pod, PodMetadata
 from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import AllocationRefused, KubeError
@@ -130,7 +131,7 @@ class VolcanosChoices:
     def given(self, chosen: ChosenChips, resource: str) -> None:
         """Have the pod's chips written on it."""
         ids = ",".join(sorted(device_id(resource, number) for number in chosen.numbers))
-        meta = PodMeta(
+        meta = ObjectMeta(
             name=chosen.pod,
             namespace=chosen.namespace,
             uid=chosen.uid,
@@ -178,7 +179,7 @@ def choices_on(
     }
     for pod in pods:
         meta = pod.metadata
-        annotations = meta.annotations or {}
+        annotations = meta.annotations
         ids = annotations.get(resource, "").split(",", _COUNT_LIMIT)
         numbers = {numbers_by_id[id_]: None for id_ in ids if id_ in numbers_by_id}
         is_whole = len(numbers) == len(ids)  # each chip is here, and named once
@@ -200,15 +201,13 @@ def demand_of(pod: Pod, resource: str) -> PodDemand:
     No chip where an init container wants more than the others together. The kubelet does not list
     an init container's chips, so the pod would never have all that were chosen for it.
     """
-    spec = pod.spec or PodSpec()
-    first = [_limit(container, resource) for container in spec.init_containers]
-    later = [_limit(container, resource) for container in spec.containers]
+    first = [_limit(container, resource) for container in pod.spec.init_containers]
+    later = [_limit(container, resource) for container in pod.spec.containers]
     total = sum(later)
     is_more = max(first, default=0) > total
     return PodDemand(counts=frozenset() if is_more else frozenset([*first, *later]), total=total)
 
 
 def _limit(container: Container, resource: str) -> int:
-    limits = container.resources.limits if container.resources else None
-    text = str((limits or {}).get(resource, ""))
+    text = container.resources.limits.get(resource, "")
     return int(text) if _COUNT.fullmatch(text) else 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from trio_npu_dra.kit.api.objects import ApiModel, Items, KubeObject, Named, ObjectMeta
+from trio_npu_dra.kit.api.objects import ApiModel, Items, KubeObject, Named, Node, ObjectMeta
 
 
 class ManagedFields(ApiModel):
@@ -24,12 +24,12 @@ class ManagedFields(ApiModel):
 class ManagedMeta(ObjectMeta):
     """metadata, with who wrote what."""
 
-    managed_fields: Items[ManagedFields] | None = None
+    managed_fields: Items[ManagedFields] = ()
 
     def applied_by(self, manager: str, part: str) -> frozenset[str]:
         """The keys of `labels` or `annotations` that a manager has applied."""
         found: set[str] = set()
-        for one in self.managed_fields or ():
+        for one in self.managed_fields:
             if (one.manager, one.operation) == (manager, "Apply"):
                 fields = one.fields
                 for step in ("f:metadata", f"f:{part}"):
@@ -38,12 +38,8 @@ class ManagedMeta(ObjectMeta):
         return frozenset(found)
 
 
-class ManagedNode(KubeObject):
-    """A Node whose labels and annotations several write."""
-
-    group_version = "v1"
-    kind_name = "Node"
-    plural = "nodes"
+class ManagedNode(Node):
+    """A Node whose labels and annotations have several writers."""
 
     metadata: ManagedMeta
 
@@ -56,60 +52,4 @@ class ConfigMap(KubeObject):
     plural = "configmaps"
     namespaced = True
 
-    data: Named[str] | None = None
-
-
-class PodMeta(ObjectMeta):
-    """metadata of a pod, which may be ending."""
-
-    deletion_timestamp: str | None = None
-
-
-class ContainerResources(ApiModel):
-    """resources of a container; quantities are texts, or numbers as people wrote them."""
-
-    limits: Named[Any] | None = None
-
-
-class Container(ApiModel):
-    """spec.containers[] and spec.initContainers[]."""
-
-    resources: ContainerResources | None = None
-
-
-class PodSpec(ApiModel):
-    """spec of a pod."""
-
-    containers: Items[Container] = ()
-    init_containers: Items[Container] = ()
-
-
-class PodStatus(ApiModel):
-    """status of a pod."""
-
-    phase: str | None = None
-
-
-class PodMetadata(KubeObject):
-    """A pod without spec and status, which its author can make large."""
-
-    group_version = "v1"
-    kind_name = "Pod"
-    plural = "pods"
-    namespaced = True
-    metadata_only = True
-
-    metadata: PodMeta
-
-
-class Pod(KubeObject):
-    """A pod, as far as it tells how many devices its containers want."""
-
-    group_version = "v1"
-    kind_name = "Pod"
-    plural = "pods"
-    namespaced = True
-
-    metadata: PodMeta
-    spec: PodSpec | None = None
-    status: PodStatus | None = None
+    data: Named[str] = Field(default_factory=dict)

@@ -1,7 +1,10 @@
-"""The parts of Kubernetes API objects that this driver reads and writes.
+"""The parts of Kubernetes API objects that this package reads and writes.
 
 Unknown fields are ignored when read, so that a newer API server is no error; absent fields stay
 absent when written. Names follow resource.k8s.io/v1 (camelCase on the wire).
+
+Each kind has one model. The daemon loads this module at its start, so what only few programs need
+is elsewhere: `pods`, `nodes`, `applied`, and the parts that `tools` reads of foreign objects.
 """
 
 from __future__ import annotations
@@ -17,15 +20,19 @@ T = TypeVar("T")
 _ENTRIES_LIMIT = 1000
 
 
+def _listed(value: Any) -> Any:
+    return () if value is None else value
+
+
 def _few(value: Any) -> Any:
     if isinstance(value, dict) and len(value) > _ENTRIES_LIMIT:
         raise ValueError(f"has {len(value)} entries, at most {_ENTRIES_LIMIT} are read")
-    return value
+    return {} if value is None else value
 
 
 # Each wrong item costs an error object, so their number has a limit. Older versions of pydantic
-# cannot end a dict at its first error.
-Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
+# cannot end a dict at its first error. Go writes an empty list without `omitempty` as null.
+Items = Annotated[tuple[T, ...], Field(fail_fast=True), BeforeValidator(_listed)]
 """A list, read up to its first wrong item."""
 Named = Annotated[dict[str, T], BeforeValidator(_few)]
 """An object whose owner chooses the keys; labels, attributes and the like are a few dozen."""
@@ -39,7 +46,8 @@ def rfc3339(seconds: float) -> str:
 class ApiModel(BaseModel):
     """Base of all parts: frozen, camelCase on the wire, unknown fields ignored.
 
-    A class is built when it is first used: a daemon's start needs a third of them.
+    A class is built when it is first used, so a default that is a model has a factory: a daemon's
+    start needs a third of them.
     """
 
     model_config = ConfigDict(
@@ -47,8 +55,8 @@ class ApiModel(BaseModel):
     )
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON form, without absent fields."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        """The JSON form, without absent fields: each default stands for an absent field."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
 class OwnerReference(ApiModel):
@@ -69,10 +77,11 @@ class ObjectMeta(ApiModel):
     namespace: str | None = None
     uid: str | None = None
     resource_version: str | None = None
-    labels: Named[str] | None = None
-    annotations: Named[str] | None = None
-    finalizers: Items[str] | None = None
-    owner_references: Items[OwnerReference] | None = None
+    deletion_timestamp: str | None = None
+    labels: Named[str] = Field(default_factory=dict)
+    annotations: Named[str] = Field(default_factory=dict)
+    finalizers: Items[str] = ()
+    owner_references: Items[OwnerReference] = ()
 
 
 class KubeObject(ApiModel):
@@ -98,7 +107,7 @@ class KubeObject(ApiModel):
         return {
             "apiVersion": self.group_version,
             "kind": self.kind_name,
-            **self.model_dump(mode="json", by_alias=True, exclude_none=True),
+            **super().to_wire(),
         }
 
     def with_metadata(self, metadata: ObjectMeta) -> Self:
@@ -116,7 +125,7 @@ class KubeObject(ApiModel):
 
 
 class Node(KubeObject):
-    """A Node; only its metadata matters here."""
+    """A Node, of which the daemon needs the metadata; `nodes.FullNode` has the rest."""
 
     group_version = "v1"
     kind_name = "Node"
@@ -137,7 +146,7 @@ class SlicePart(ApiModel):
 
 
 class DeviceAttribute(SlicePart):
-    """An attribute; exactly one of the four fields is set."""
+    """An attribute; one of the four fields is set, none if it is a list (an alpha feature)."""
 
     string: str | None = None
     int_: int | None = None
@@ -150,11 +159,18 @@ class DeviceAttribute(SlicePart):
         populate_by_name=True,
     )
 
+    @property
+    def value(self) -> str | int | bool | None:
+        """The one value; None for a list."""
+        found = (self.string, self.int_, self.bool_, self.version)
+        return next((value for value in found if value is not None), None)
+
 
 class CapacityRange(SlicePart):
     """requestPolicy.validRange: a request is rounded up to *min*, or to a step above it."""
 
-    min: str
+    min: str | None = None
+    max: str | None = None
     step: str | None = None
 
 
@@ -165,7 +181,8 @@ class CapacityPolicy(SlicePart):
         default: What a request takes that does not name the capacity.
     """
 
-    default: str
+    default: str | None = None
+    valid_values: Items[str] = ()
     valid_range: CapacityRange | None = None
 
 
@@ -208,21 +225,26 @@ class CounterSet(SlicePart):
 
 
 class DeviceCounterConsumption(SlicePart):
-    """spec.devices[].consumesCounters[]: what a device takes from one counter set."""
+    """spec.devices[].consumesCounters[]: what a device takes from one counter set.
+
+    Attributes:
+        compatibility_groups: Of an alpha feature; this driver has none.
+    """
 
     counter_set: str
     counters: Named[Counter]
+    compatibility_groups: Items[str] = ()
 
 
 class Device(SlicePart):
     """spec.devices[] of a ResourceSlice."""
 
     name: str
-    attributes: Named[DeviceAttribute] | None = None
-    capacity: Named[DeviceCapacity] | None = None
+    attributes: Named[DeviceAttribute] = Field(default_factory=dict)
+    capacity: Named[DeviceCapacity] = Field(default_factory=dict)
     allow_multiple_allocations: StrictBool | None = None
-    consumes_counters: Items[DeviceCounterConsumption] | None = None
-    taints: Items[DeviceTaint] | None = None
+    consumes_counters: Items[DeviceCounterConsumption] = ()
+    taints: Items[DeviceTaint] = ()
 
 
 class ResourcePool(ApiModel):
@@ -239,8 +261,8 @@ class ResourceSliceSpec(ApiModel):
     driver: str
     node_name: str | None = None
     pool: ResourcePool
-    devices: Items[Device] | None = None
-    shared_counters: Items[CounterSet] | None = None
+    devices: Items[Device] = ()
+    shared_counters: Items[CounterSet] = ()
 
 
 class ResourceSlice(KubeObject):
@@ -289,6 +311,7 @@ class AllocationResult(ApiModel):
     device: str
     admin_access: StrictBool | None = None
     share_id: str | None = Field(None, alias="shareID")
+    consumed_capacity: Named[str] = Field(default_factory=dict)
 
 
 class DeviceAllocation(ApiModel):
@@ -301,7 +324,7 @@ class DeviceAllocation(ApiModel):
 class Allocation(ApiModel):
     """status.allocation."""
 
-    devices: DeviceAllocation = DeviceAllocation()
+    devices: DeviceAllocation = Field(default_factory=DeviceAllocation)
 
 
 class Consumer(ApiModel):
@@ -327,7 +350,7 @@ class ResourceClaim(KubeObject):
     plural = "resourceclaims"
     namespaced = True
 
-    status: ResourceClaimStatus | None = None
+    status: ResourceClaimStatus = Field(default_factory=ResourceClaimStatus)
 
 
 # --- Event ---------------------------------------------------------------------------------------
@@ -336,29 +359,31 @@ class ResourceClaim(KubeObject):
 class ObjectReference(ApiModel):
     """involvedObject of an Event: what it is about; cluster objects have no namespace."""
 
-    api_version: str
-    kind: str
+    api_version: str = ""
+    kind: str = ""
     namespace: str | None = None
-    name: str
-    uid: str
+    name: str = ""
+    uid: str = ""
 
 
 class EventSource(ApiModel):
     """source of an Event: the program that wrote it, and its node."""
 
-    component: str
-    host: str
+    component: str = ""
+    host: str = ""
 
 
 class Event(KubeObject):
     """An Event, which `kubectl describe` shows below an object.
 
-    An Event about a Node has the namespace `default`. Times are RFC 3339 in whole seconds.
+    An Event about a Node has the namespace `default`. Times are RFC 3339 in whole seconds. Events
+    of other programs may lack any field.
 
     Attributes:
         type: `Normal` or `Warning`.
         reason: One word in CamelCase, for machines.
         count: How often it happened, from *first_timestamp* to *last_timestamp*.
+        event_time: When it happened first, of Events that do not count.
     """
 
     group_version = "v1"
@@ -366,13 +391,19 @@ class Event(KubeObject):
     plural = "events"
     namespaced = True
 
-    involved_object: ObjectReference
-    type: str
-    reason: str
-    message: str
-    count: int
-    first_timestamp: str
-    last_timestamp: str
-    source: EventSource
-    reporting_component: str
-    reporting_instance: str
+    involved_object: ObjectReference = Field(default_factory=ObjectReference)
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int = 0
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    source: EventSource = Field(default_factory=EventSource)
+    reporting_component: str = ""
+    reporting_instance: str = ""
+
+    @property
+    def when(self) -> str:
+        """When it was last seen; empty if it does not say."""
+        return self.last_timestamp or self.event_time or ""

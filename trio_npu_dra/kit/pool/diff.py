@@ -73,8 +73,7 @@ def plan(
     changed = {
         index
         for index, item in kept.items()
-        if item.metadata.owner_references != owners
-        or _without_empty(item.spec) != stored_as(wanted[index])
+        if item.metadata.owner_references != owners or item.spec != stored_as(wanted[index])
     }
     if len(kept) < len(wanted) or len(changed) > 1:
         # A reader takes a pool only when all slices of its newest generation are there, so a new
@@ -92,13 +91,6 @@ def plan(
             for index, spec in enumerate(wanted)
             if index not in kept
         ),
-    )
-
-
-def _without_empty(spec: ResourceSliceSpec) -> ResourceSliceSpec:
-    """The spec with None for empty lists."""
-    return spec.model_copy(
-        update={"devices": spec.devices or None, "shared_counters": spec.shared_counters or None}
     )
 
 

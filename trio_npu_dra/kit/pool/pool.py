@@ -95,7 +95,7 @@ def specs(pool: Pool, generation: int) -> tuple[ResourceSliceSpec, ...]:
     blank = ResourceSliceSpec(driver=pool.driver, node_name=pool.node_name, pool=position)
     return (
         *(blank.model_copy(update={"shared_counters": chunk}) for chunk in counters),
-        *(blank.model_copy(update={"devices": chunk or None}) for chunk in devices),
+        *(blank.model_copy(update={"devices": chunk}) for chunk in devices),
     )
 
 
@@ -126,7 +126,7 @@ def _repeated(parts: Iterable[Device | CounterSet]) -> list[str]:
 def _unknown_counters(content: PoolContent) -> Iterator[str]:
     known = {part.name: part.counters for part in content.shared_counters}
     for device in content.devices:
-        for taken in device.consumes_counters or ():
+        for taken in device.consumes_counters:
             source = taken.counter_set
             if source not in known:
                 yield f"device {device.name} consumes from an unknown counter set {source}"

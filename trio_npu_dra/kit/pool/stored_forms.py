@@ -49,24 +49,20 @@ class StoredForms:
 
     def as_stored(self, spec: ResourceSliceSpec) -> ResourceSliceSpec:
         """The spec as the API server would store it."""
-        devices = tuple(self._device(device) for device in spec.devices or ())
-        counters = tuple(
-            stored for sent in spec.shared_counters or () if (stored := self._counter(sent))
-        )
-        return spec.model_copy(
-            update={"devices": devices or None, "shared_counters": counters or None}
-        )
+        devices = tuple(self._device(device) for device in spec.devices)
+        counters = tuple(stored for sent in spec.shared_counters if (stored := self._counter(sent)))
+        return spec.model_copy(update={"devices": devices, "shared_counters": counters})
 
     def learn(self, sent: ResourceSliceSpec, stored: ResourceSliceSpec) -> None:
         """Compare what was sent with what was stored; log each new kind of difference once."""
-        devices = {device.name: device for device in stored.devices or ()}
-        for device in sent.devices or ():
+        devices = {device.name: device for device in stored.devices}
+        for device in sent.devices:
             expected, form = untimed(device), untimed(devices.get(device.name, device))
             self._devices.pop(device.name, None)
             if form != expected:
                 self._devices[device.name] = (expected, form)
-        counters = {part.name: part for part in stored.shared_counters or ()}
-        for part in sent.shared_counters or ():
+        counters = {part.name: part for part in stored.shared_counters}
+        for part in sent.shared_counters:
             self._counters.pop(part.name, None)
             if counters.get(part.name) != part:
                 self._counters[part.name] = (part, counters.get(part.name))

@@ -20,7 +20,7 @@ def with_known_times(
     devices: tuple[Device, ...], found: Iterable[ResourceSlice]
 ) -> tuple[Device, ...]:
     """The devices, with the times of the equal taints in the slices that were *found*."""
-    stored = {device.name: device for item in found for device in item.spec.devices or ()}
+    stored = {device.name: device for item in found for device in item.spec.devices}
     return tuple(with_times_of(stored.get(device.name), device) for device in devices)
 
 
@@ -32,15 +32,15 @@ def with_times_of(known: Device | None, device: Device) -> Device:
     """
     if not device.taints:
         return device
-    times = {_identity(taint): taint.time_added for taint in (known and known.taints) or ()}
+    times = {_identity(taint): taint.time_added for taint in (known.taints if known else ())}
     taints = tuple(_timed(taint, times) for taint in device.taints)
     return device.model_copy(update={"taints": taints})
 
 
 def untimed(device: Device) -> Device:
     """The device without the times of its taints."""
-    taints = tuple(taint.model_copy(update={"time_added": None}) for taint in device.taints or ())
-    return device.model_copy(update={"taints": taints or None})
+    taints = tuple(taint.model_copy(update={"time_added": None}) for taint in device.taints)
+    return device.model_copy(update={"taints": taints})
 
 
 def _timed(taint: DeviceTaint, known: Mapping[tuple[str, str, str], str | None]) -> DeviceTaint:

@@ -20,8 +20,9 @@ from typing import Any, Literal, TypeVar
 
 import trio
 
-from trio_npu_dra.kit.api.applied import ConfigMap, Pod
+from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.objects import Event, KubeObject, Node, ResourceClaim, ResourceSlice
+from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.lab.standins.api_apply import applied, disown_changes
 from trio_npu_dra.lab.standins.api_rules import (
     Kubernetes,

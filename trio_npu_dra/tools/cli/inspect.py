@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import trio
 import yaml
@@ -124,7 +123,7 @@ def _print_slices(board: Board, settings: NodeSettings, form: str) -> None:
     if form == "table":
         say(*_table(board, settings))
         return
-    slices = [_without_name(slice_.to_wire()) for slice_ in _slices(board, settings)]
+    slices = [slice_.to_wire() for slice_ in _slices(board, settings)]
     if form == "json":
         listed = {"apiVersion": "v1", "kind": "List", "items": slices}
         say(*json.dumps(listed, indent=2).splitlines())
@@ -192,12 +191,6 @@ def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:
     ]
 
 
-def _without_name(wire: dict[str, Any]) -> dict[str, Any]:
-    """The API server gives the name."""
-    del wire["metadata"]["name"]
-    return wire
-
-
 def _table(board: Board, settings: NodeSettings) -> tuple[str, ...]:
     if not board.chips:
         return ("no NPU found", *board.gaps)
@@ -237,7 +230,7 @@ def _elsewhere(board: Board, selection: Selection) -> dict[str, list[str]]:
 
 
 def _cells(device: Device) -> tuple[str, ...]:
-    attributes, capacity = device.attributes or {}, device.capacity or {}
+    attributes, capacity = device.attributes, device.capacity
 
     def attribute(name: str) -> str:
         found = attributes.get(name)
@@ -255,7 +248,7 @@ def _cells(device: Device) -> tuple[str, ...]:
         attribute(fact_names.NUMA_NODE),
         attribute(fact_names.TOPOLOGY_GROUP),
         attribute(fact_names.PCI_BUS_ID),
-        ",".join(_taint(taint) for taint in device.taints or ()) or "-",
+        ",".join(_taint(taint) for taint in device.taints) or "-",
     )
 
 

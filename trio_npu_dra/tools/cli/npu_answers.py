@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
+from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.tools.cli import npu_wire, npu_words
 from trio_npu_dra.tools.cli.published_board import topology_of_node
@@ -21,8 +23,7 @@ from trio_npu_dra.tools.cluster.gather import (
     read_cluster,
     read_devices,
 )
-from trio_npu_dra.tools.cluster.objects import Claim, ClusterNode
-from trio_npu_dra.tools.cluster.pod_objects import Pod
+from trio_npu_dra.tools.cluster.objects import Claim
 
 Said = tuple[Iterable[str], dict[str, Any]]
 """Lines for people, and the same as data."""
@@ -106,7 +107,7 @@ async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Said:
     nodes, unread = await _fleet(client, driver)
     name, row = find(nodes, device)
     doubts = list(unread)
-    about = ClusterNode(metadata=ObjectMeta(name=name))
+    about = FullNode(metadata=ObjectMeta(name=name))
     events = await events_about(client, about, doubts)
     unhealthy = diagnosis(name, row, events, tuple(doubts))
     return npu_words.diagnosis_lines(unhealthy), npu_wire.diagnosis_wire(unhealthy)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from trio_npu_dra.kit.api.objects import Event
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow
 from trio_npu_dra.tools.cluster.matching import taint_words
-from trio_npu_dra.tools.cluster.pod_objects import SeenEvent
 
 _EVENTS = 10
 
@@ -61,7 +61,7 @@ def find(nodes: Sequence[NodeRow], words: str) -> tuple[str, DeviceRow]:
 
 
 def diagnosis(
-    node: str, row: DeviceRow, events: Iterable[SeenEvent], doubts: tuple[str, ...]
+    node: str, row: DeviceRow, events: Iterable[Event], doubts: tuple[str, ...]
 ) -> Diagnosis:
     """What is wrong with a device, given all Events of its node."""
     name = row.device.name
@@ -85,6 +85,6 @@ def _words(message: str) -> list[str]:
     return [word.strip(":;,.") for word in message.split()]
 
 
-def _line(event: SeenEvent) -> str:
+def _line(event: Event) -> str:
     times = f" ({event.count} times)" if event.count and event.count > 1 else ""
     return f"{event.when or '-'} {event.type} {event.reason}: {event.message}{times}"

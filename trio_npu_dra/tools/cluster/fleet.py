@@ -20,7 +20,7 @@ from trio_npu_dra.tools.cluster.inventory import (
     taken,
 )
 from trio_npu_dra.tools.cluster.matching import BLOCKING, taint_words
-from trio_npu_dra.tools.cluster.objects import Device
+from trio_npu_dra.tools.cluster.objects import AnyDevice
 from trio_npu_dra.tools.cluster.pools import NodePool, whole_pools
 from trio_npu_dra.tools.cluster.view import ClusterView
 
@@ -53,7 +53,7 @@ class DeviceRow:
     """
 
     id: DeviceId
-    device: Device
+    device: AnyDevice
     is_published: bool = True
     state: State
     is_barred: bool
@@ -224,7 +224,7 @@ def _row(
 def _withdrawn(id_: DeviceId, holders: Sequence[Allotment]) -> DeviceRow:
     return DeviceRow(
         id=id_,
-        device=Device(name=id_.name),
+        device=AnyDevice(name=id_.name),
         is_published=False,
         state=State.USED,
         is_barred=False,

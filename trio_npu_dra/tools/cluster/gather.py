@@ -6,30 +6,30 @@ from collections.abc import Iterable, Iterator
 from typing import Final, TypeVar
 
 from trio_npu_dra.kit.api.client import KubeClient
-from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.kit.api.nodes import FullNode
+from trio_npu_dra.kit.api.objects import Event, KubeObject
 from trio_npu_dra.kit.api.pages import Listed
+from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError
 from trio_npu_dra.tools.cluster.objects import (
     ADMIN_LABEL,
+    AnySlice,
     Claim,
-    ClusterNode,
     DeviceClass,
     DeviceTaintRule,
     Namespace,
-    Slice,
 )
-from trio_npu_dra.tools.cluster.pod_objects import Pod, SeenEvent
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 K = TypeVar("K", bound=KubeObject)
 
-_PAGES: Final[dict[type[KubeObject], int]] = {Slice: 5, Claim: 200, ClusterNode: 50, Pod: 50}
+_PAGES: Final[dict[type[KubeObject], int]] = {AnySlice: 5, Claim: 200, FullNode: 50, Pod: 50}
 """Objects in one answer, by their usual size; a full slice has 13,000 values."""
 _PAGE: Final = 100
 _FEW: Final = 5
 """Objects that are named of those that cannot be read."""
 _LOOKS: Final[dict[type[KubeObject], str]] = {
-    Slice: "its devices look absent",
+    AnySlice: "its devices look absent",
     Claim: "what it holds looks free",
     Pod: "what it uses looks free",
 }
@@ -42,10 +42,10 @@ async def read_devices(client: KubeClient) -> tuple[ClusterView, dict[type[KubeO
     Raises:
         KubeError: Refused or unreachable.
     """
-    slices = await _all(client, Slice)
+    slices = await _all(client, AnySlice)
     claims = await _all(client, Claim)
-    versions: dict[type[KubeObject], str] = {Slice: slices.version, Claim: claims.version}
-    doubts = (*_unread(Slice, slices), *_unread(Claim, claims))
+    versions: dict[type[KubeObject], str] = {AnySlice: slices.version, Claim: claims.version}
+    doubts = (*_unread(AnySlice, slices), *_unread(Claim, claims))
     return ClusterView(slices=slices.objects, claims=claims.objects, doubts=doubts), versions
 
 
@@ -62,7 +62,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
     devices, _ = await read_devices(client)
     classes = await _all(client, DeviceClass)
     doubts = [*devices.doubts, *_unread(DeviceClass, classes)]
-    nodes = await _if_allowed(client, ClusterNode, doubts, "labels, taints and resources of nodes")
+    nodes = await _if_allowed(client, FullNode, doubts, "labels, taints and resources of nodes")
     pods = await _if_allowed(
         client, Pod, doubts, "what other pods use of resources", field_selector=_RUNNING
     )
@@ -85,13 +85,13 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
 
 async def events_about(
     client: KubeClient, about: KubeObject, doubts: list[str]
-) -> tuple[SeenEvent, ...]:
+) -> tuple[Event, ...]:
     """The Events about an object; a missing right becomes a doubt."""
     meta = about.metadata
     selector = f"involvedObject.name={meta.name},involvedObject.kind={about.kind_name}"
     events = await _if_allowed(
         client,
-        SeenEvent,
+        Event,
         doubts,
         "Events",
         namespace=meta.namespace or "default",
@@ -160,7 +160,7 @@ async def _is_for_admins(
     except Forbidden:
         doubts.append(f"whether namespace {name} may have admin access: you may not get namespaces")
         return None
-    return (namespace.metadata.labels or {}).get(ADMIN_LABEL) == "true"
+    return namespace.metadata.labels.get(ADMIN_LABEL) == "true"
 
 
 async def _taint_rules(client: KubeClient) -> list[str]:

@@ -8,8 +8,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple
 
+from trio_npu_dra.kit.api.objects import AllocationResult
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.tools.cluster.objects import Allocation, Claim, Device, Result, Slice
+from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, Claim
 
 
 class DeviceId(NamedTuple):
@@ -32,8 +33,8 @@ class PlacedDevice:
     """A device and the slice that it is in."""
 
     id: DeviceId
-    device: Device = field(repr=False, compare=False)
-    slice: Slice = field(repr=False, compare=False)
+    device: AnyDevice = field(repr=False, compare=False)
+    slice: AnySlice = field(repr=False, compare=False)
 
     @property
     def pool(self) -> PoolId:
@@ -53,7 +54,7 @@ class Allotment:
 
     claim: str
     pods: tuple[str, ...]
-    result: Result
+    result: AllocationResult
 
     @property
     def words(self) -> str:
@@ -66,14 +67,14 @@ class Allotment:
         return f"claim {self.claim}" + (f" ({'; '.join(told)})" if told else "")
 
 
-def pool_of(slice_: Slice) -> PoolId:
+def pool_of(slice_: AnySlice) -> PoolId:
     """The pool of a slice."""
     return PoolId(slice_.spec.driver, slice_.spec.pool.name)
 
 
-def newest(slices: Iterable[Slice]) -> Mapping[PoolId, tuple[Slice, ...]]:
+def newest(slices: Iterable[AnySlice]) -> Mapping[PoolId, tuple[AnySlice, ...]]:
     """The slices of each pool's newest generation, by their names."""
-    pools: dict[PoolId, list[Slice]] = {}
+    pools: dict[PoolId, list[AnySlice]] = {}
     for slice_ in sorted(slices, key=lambda one: one.metadata.name):
         found = pools.setdefault(pool_of(slice_), [])
         if found and slice_.spec.pool.generation > found[0].spec.pool.generation:
@@ -83,7 +84,7 @@ def newest(slices: Iterable[Slice]) -> Mapping[PoolId, tuple[Slice, ...]]:
     return {name: tuple(found) for name, found in sorted(pools.items())}
 
 
-def devices_of(slices: Iterable[Slice]) -> tuple[PlacedDevice, ...]:
+def devices_of(slices: Iterable[AnySlice]) -> tuple[PlacedDevice, ...]:
     """The devices of slices, in their order."""
     return tuple(
         PlacedDevice(DeviceId(*pool_of(slice_), device.name), device, slice_)
@@ -96,7 +97,8 @@ def allotments(claims: Iterable[Claim]) -> Mapping[DeviceId, tuple[Allotment, ..
     """Who has what, also those who only look on (admin access)."""
     found: dict[DeviceId, list[Allotment]] = {}
     for claim in claims:
-        allocation = claim.status.allocation or Allocation()
+        if (allocation := claim.status.allocation) is None:
+            continue
         pods = tuple(one.name for one in claim.status.reserved_for if one.resource == "pods")
         for result in allocation.devices.results:
             device = DeviceId(result.driver, result.pool, result.device)
@@ -135,6 +137,6 @@ def taken(held: Mapping[DeviceId, tuple[Allotment, ...]]) -> Taken:
                 whole.add(device)
                 continue
             sums = shared.setdefault(device, {})
-            for name, amount in (result.consumed_capacity or {}).items():
+            for name, amount in result.consumed_capacity.items():
                 sums[name] = sums.get(name, Fraction(0)) + parse_quantity(amount)
     return Taken(whole=frozenset(whole), shared=MappingProxyType(shared))

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import DeviceTaint
-from trio_npu_dra.tools.cluster.objects import (
-    ClusterNode,
-    NodeSelector,
-    Requirement,
-    SelectorTerm,
-    Taint,
-    Toleration,
-)
+from trio_npu_dra.kit.api.pods import NodeSelector, Requirement, SelectorTerm, Toleration
 
 BLOCKING = ("NoSchedule", "NoExecute")
 """The effects of taints that keep pods away."""
 
 
-def selects(selector: NodeSelector, node: ClusterNode) -> bool:
+def selects(selector: NodeSelector, node: FullNode) -> bool:
     """Whether one of the terms holds for a node; a term without lines holds for none."""
     return any(_holds(term, node) for term in selector.node_selector_terms)
 
 
-def _holds(term: SelectorTerm, node: ClusterNode) -> bool:
+def _holds(term: SelectorTerm, node: FullNode) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
-    labels = node.metadata.labels or {}
+    labels = node.metadata.labels
     fields = {"metadata.name": node.metadata.name}
     return all(requirement_holds(line, labels) for line in term.match_expressions) and all(
         requirement_holds(line, fields) for line in term.match_fields
@@ -59,12 +53,12 @@ def _compares(line: Requirement, value: str | None) -> bool:
     return number > bound if line.operator == "Gt" else number < bound
 
 
-def tolerated(taint: Taint | DeviceTaint, tolerations: Iterable[Toleration]) -> bool:
+def tolerated(taint: DeviceTaint, tolerations: Iterable[Toleration]) -> bool:
     """Whether one of the tolerations is for the taint."""
     return any(_tolerates(toleration, taint) for toleration in tolerations)
 
 
-def _tolerates(toleration: Toleration, taint: Taint | DeviceTaint) -> bool:
+def _tolerates(toleration: Toleration, taint: DeviceTaint) -> bool:
     if toleration.effect not in {"", taint.effect} or toleration.key not in {"", taint.key}:
         return False
     if toleration.operator == "Exists":
@@ -72,7 +66,7 @@ def _tolerates(toleration: Toleration, taint: Taint | DeviceTaint) -> bool:
     return toleration.operator in {"", "Equal"} and toleration.value == (taint.value or "")
 
 
-def taint_words(taint: Taint | DeviceTaint) -> str:
+def taint_words(taint: DeviceTaint) -> str:
     """A taint as kubectl has it: `npu.huawei.com/fault=SeparateNPU:NoExecute`."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else (
         f"{taint.key}:{taint.effect}"

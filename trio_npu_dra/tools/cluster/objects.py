@@ -1,8 +1,7 @@
-"""The parts of API objects from which the cluster is understood, for any DRA driver.
+"""The parts of API objects that only an explanation needs: what claims and classes ask for.
 
-Names follow resource.k8s.io/v1 and v1. All is read, nothing is written. What `api.objects` has in
-the same form is taken from there. What differs is not: the driver's models have the fields that it
-writes, always with a value, and other drivers' devices and policies have others or leave some out.
+Devices and slices have the models of `kit.api.objects`. Those of other drivers may be for more than
+one node, so here they have the fields that say which; this driver publishes for its own node alone.
 """
 
 from __future__ import annotations
@@ -12,23 +11,21 @@ from typing import Any, Final
 from pydantic import Field
 
 from trio_npu_dra.kit.api.objects import (
-    AllocationResult,
+    Allocation,
     ApiModel,
-    Consumer,
-    CounterSet,
-    DeviceCounterConsumption,
-    DeviceTaint,
+    Device,
     Items,
     KubeObject,
     Named,
-    ObjectMeta,
-    ResourcePool,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourceSlice,
+    ResourceSliceSpec,
 )
+from trio_npu_dra.kit.api.pods import NodeSelector, Toleration
 
 ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 """With the value `true` on a Namespace, its claims may have admin access (Kubernetes 1.34)."""
-
-# --- nodes and namespaces ------------------------------------------------------------------------
 
 
 class Namespace(KubeObject):
@@ -39,159 +36,31 @@ class Namespace(KubeObject):
     plural = "namespaces"
 
 
-class Requirement(ApiModel):
-    """One line of a node selector."""
-
-    key: str
-    operator: str
-    values: Items[str] = ()
-
-
-class SelectorTerm(ApiModel):
-    """All lines of a term must hold."""
-
-    match_expressions: Items[Requirement] = ()
-    match_fields: Items[Requirement] = ()
-
-
-class NodeSelector(ApiModel):
-    """One of the terms must hold."""
-
-    node_selector_terms: Items[SelectorTerm] = ()
-
-
-class Taint(ApiModel):
-    """A taint on a Node."""
-
-    key: str
-    value: str | None = None
-    effect: str
-
-
-class Toleration(ApiModel):
-    """A toleration of a pod, or of a request for devices."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class NodeSpec(ApiModel):
-    """spec of a Node."""
-
-    unschedulable: bool = False
-    taints: Items[Taint] = ()
-
-
-class NodeStatus(ApiModel):
-    """status of a Node."""
-
-    allocatable: Named[str] = Field(default_factory=dict)
-
-
-class ClusterNode(KubeObject):
-    """A Node."""
-
-    group_version = "v1"
-    kind_name = "Node"
-    plural = "nodes"
-
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
-
-
 # --- devices -------------------------------------------------------------------------------------
 
 
-class Attribute(ApiModel):
-    """An attribute of a device; one field is set, a list only where the alpha feature is on."""
+class AnyDevice(Device):
+    """A device of any driver, which may say itself what node it is for."""
 
-    string: str | None = None
-    int_: int | None = Field(None, alias="int")
-    bool_: bool | None = Field(None, alias="bool")
-    version: str | None = None
-    strings: Items[str] | None = None
-    ints: Items[int] | None = None
-    bools: Items[bool] | None = None
-    versions: Items[str] | None = None
-
-    @property
-    def value(self) -> str | int | bool | None:
-        """The one value; None for a list."""
-        found = (self.string, self.int_, self.bool_, self.version)
-        return next((value for value in found if value is not None), None)
-
-
-class CapacityRange(ApiModel):
-    """requestPolicy.validRange."""
-
-    min: str | None = None
-    max: str | None = None
-    step: str | None = None
-
-
-class CapacityPolicy(ApiModel):
-    """requestPolicy of a capacity."""
-
-    default: str | None = None
-    valid_values: Items[str] | None = None
-    valid_range: CapacityRange | None = None
-
-
-class Capacity(ApiModel):
-    """A capacity of a device."""
-
-    value: str
-    request_policy: CapacityPolicy | None = None
-
-
-class Consumption(DeviceCounterConsumption):
-    """spec.devices[].consumesCounters[].
-
-    Attributes:
-        compatibility_groups: Of an alpha feature that this package does not weigh.
-    """
-
-    compatibility_groups: Items[str] | None = None
-
-
-class Device(ApiModel):
-    """spec.devices[] of a slice."""
-
-    name: str
-    attributes: Named[Attribute] = Field(default_factory=dict)
-    capacity: Named[Capacity] = Field(default_factory=dict)
     node_name: str | None = None
     node_selector: NodeSelector | None = None
-    all_nodes: bool | None = None
-    allow_multiple_allocations: bool | None = None
-    consumes_counters: Items[Consumption] = ()
-    taints: Items[DeviceTaint] = ()
-    binding_conditions: Items[str] | None = None
+    all_nodes: bool = False
+    binding_conditions: Items[str] = ()
 
 
-class SliceSpec(ApiModel):
-    """spec of a ResourceSlice."""
+class AnySliceSpec(ResourceSliceSpec):
+    """spec of a slice of any driver, which may be for many nodes."""
 
-    driver: str
-    pool: ResourcePool
-    node_name: str | None = None
     node_selector: NodeSelector | None = None
-    all_nodes: bool | None = None
-    per_device_node_selection: bool | None = None
-    devices: Items[Device] = ()
-    shared_counters: Items[CounterSet] = ()
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
+    devices: Items[AnyDevice] = ()
 
 
-class Slice(KubeObject):
+class AnySlice(ResourceSlice):
     """A ResourceSlice of any driver."""
 
-    group_version = "resource.k8s.io/v1"
-    kind_name = "ResourceSlice"
-    plural = "resourceslices"
-
-    spec: SliceSpec
+    spec: AnySliceSpec
 
 
 class DeviceTaintRule(KubeObject):
@@ -268,52 +137,26 @@ class ClaimDevices(ApiModel):
 class ClaimSpec(ApiModel):
     """spec of a ResourceClaim."""
 
-    devices: ClaimDevices = ClaimDevices()
+    devices: ClaimDevices = Field(default_factory=ClaimDevices)
 
 
-class Result(AllocationResult):
-    """status.allocation.devices.results[], with what it takes of capacities."""
+class PlacedAllocation(Allocation):
+    """status.allocation, with the nodes that can have the devices."""
 
-    consumed_capacity: Named[str] | None = None
-
-
-class Results(ApiModel):
-    """status.allocation.devices."""
-
-    results: Items[Result] = ()
-
-
-class Allocation(ApiModel):
-    """status.allocation."""
-
-    devices: Results = Results()
     node_selector: NodeSelector | None = None
 
 
-class ClaimStatus(ApiModel):
+class ClaimStatus(ResourceClaimStatus):
     """status of a ResourceClaim."""
 
-    allocation: Allocation | None = None
-    reserved_for: Items[Consumer] = ()
+    allocation: PlacedAllocation | None = None
 
 
-class ClaimMeta(ObjectMeta):
-    """metadata of a ResourceClaim."""
+class Claim(ResourceClaim):
+    """A ResourceClaim with its spec, which its author can make large and the daemon ignores."""
 
-    deletion_timestamp: str | None = None
-
-
-class Claim(KubeObject):
-    """A ResourceClaim with its spec."""
-
-    group_version = "resource.k8s.io/v1"
-    kind_name = "ResourceClaim"
-    plural = "resourceclaims"
-    namespaced = True
-
-    metadata: ClaimMeta
-    spec: ClaimSpec = ClaimSpec()
-    status: ClaimStatus = ClaimStatus()
+    spec: ClaimSpec = Field(default_factory=ClaimSpec)
+    status: ClaimStatus = Field(default_factory=ClaimStatus)
 
     @property
     def title(self) -> str:
@@ -348,4 +191,4 @@ class DeviceClass(KubeObject):
     kind_name = "DeviceClass"
     plural = "deviceclasses"
 
-    spec: ClassSpec = ClassSpec()
+    spec: ClassSpec = Field(default_factory=ClassSpec)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.inventory import (
     PlacedDevice,
@@ -17,7 +18,7 @@ from trio_npu_dra.tools.cluster.inventory import (
     pool_of,
 )
 from trio_npu_dra.tools.cluster.matching import selects
-from trio_npu_dra.tools.cluster.objects import ClusterNode, Device, Slice, SliceSpec
+from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, AnySliceSpec
 
 _COUNTERS_EVERYWHERE = 36
 CounterKey = tuple[str, str]
@@ -74,7 +75,7 @@ class NodePool:
         )
 
 
-def consumed(device: Device) -> Iterable[tuple[CounterKey, Fraction]]:
+def consumed(device: AnyDevice) -> Iterable[tuple[CounterKey, Fraction]]:
     """What a device takes from counters."""
     for consumption in device.consumes_counters:
         for name, counter in consumption.counters.items():
@@ -82,7 +83,7 @@ def consumed(device: Device) -> Iterable[tuple[CounterKey, Fraction]]:
 
 
 def pools_by_node(
-    nodes: Iterable[ClusterNode], slices: Iterable[Slice], *, minor: int | None = None
+    nodes: Iterable[FullNode], slices: Iterable[AnySlice], *, minor: int | None = None
 ) -> dict[str, tuple[NodePool, ...]]:
     """The pools that each node sees, in the scheduler's order, by its name.
 
@@ -96,7 +97,7 @@ def pools_by_node(
             a pool of another node which is not complete stops requests for all devices.
     """
     sees_counters = minor is not None and minor <= _COUNTERS_EVERYWHERE
-    everywhere: dict[PoolId, list[Slice]] = {}
+    everywhere: dict[PoolId, list[AnySlice]] = {}
     of_node: dict[str, set[PoolId]] = {}
     of_many: set[PoolId] = set()
     for slice_ in slices:
@@ -122,7 +123,7 @@ def pools_by_node(
     return seen
 
 
-def whole_pools(slices: Sequence[Slice]) -> Mapping[PoolId, NodePool]:
+def whole_pools(slices: Sequence[AnySlice]) -> Mapping[PoolId, NodePool]:
     """The newest generation of each pool with all devices, whatever node may have them."""
     pools = {}
     for id_, found in newest(slices).items():
@@ -135,13 +136,13 @@ def _binds(pool: NodePool) -> bool:
     return any(placed.device.binding_conditions for placed in pool.devices)
 
 
-def _is_near(spec: SliceSpec, node: ClusterNode) -> bool:
+def _is_near(spec: AnySliceSpec, node: FullNode) -> bool:
     if spec.per_device_node_selection:
         return any(_is_for(device, node) for device in spec.devices)
     return _is_for(spec, node)
 
 
-def _is_for(place: SliceSpec | Device, node: ClusterNode) -> bool:
+def _is_for(place: AnySliceSpec | AnyDevice, node: FullNode) -> bool:
     if place.node_name:
         return place.node_name == node.metadata.name
     if place.all_nodes:
@@ -150,7 +151,7 @@ def _is_for(place: SliceSpec | Device, node: ClusterNode) -> bool:
 
 
 def _pool(
-    id_: PoolId, near: list[Slice], all_of_it: list[Slice], node: ClusterNode
+    id_: PoolId, near: list[AnySlice], all_of_it: list[AnySlice], node: FullNode
 ) -> NodePool | None:
     """The newest generation that the node sees; None if only other nodes see a newer one."""
     generation = max(slice_.spec.pool.generation for slice_ in near)
@@ -165,7 +166,7 @@ def _pool(
     return _built(id_, near, known, node)
 
 
-def _missing(slices: Sequence[Slice]) -> str:
+def _missing(slices: Sequence[AnySlice]) -> str:
     """What lacks of one generation of a pool."""
     wanted = slices[0].spec.pool.resource_slice_count
     if len(slices) == wanted:
@@ -173,13 +174,13 @@ def _missing(slices: Sequence[Slice]) -> str:
     return f"only {len(slices)} of its {wanted} slices are published"
 
 
-def _of(slices: Iterable[Slice], generation: int) -> list[Slice]:
+def _of(slices: Iterable[AnySlice], generation: int) -> list[AnySlice]:
     found = (slice_ for slice_ in slices if slice_.spec.pool.generation == generation)
     return sorted(found, key=lambda slice_: slice_.metadata.name)
 
 
 def _built(
-    id_: PoolId, near: list[Slice], known: list[Slice], node: ClusterNode | None
+    id_: PoolId, near: list[AnySlice], known: list[AnySlice], node: FullNode | None
 ) -> NodePool:
     counters: dict[CounterKey, Fraction] = {}
     sets = [one for slice_ in known for one in slice_.spec.shared_counters]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
 
+from trio_npu_dra.kit.api.objects import CapacityPolicy, CapacityRange, Device, DeviceCapacity
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.tools.cluster.objects import Capacity, CapacityPolicy, CapacityRange, Device
 
 
 def share_of(device: Device, requests: Mapping[str, str]) -> dict[str, Fraction] | None:
@@ -36,7 +36,7 @@ def fits(device: Device, share: Mapping[str, Fraction], in_use: Mapping[str, Fra
     )
 
 
-def _amount(asked: str | None, capacity: Capacity) -> Fraction:
+def _amount(asked: str | None, capacity: DeviceCapacity) -> Fraction:
     policy = capacity.request_policy
     if asked is None:
         default = policy.default if policy else None

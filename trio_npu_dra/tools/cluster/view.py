@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trio_npu_dra.kit.api.objects import ObjectMeta
-from trio_npu_dra.tools.cluster.objects import Claim, ClusterNode, DeviceClass, Slice
-from trio_npu_dra.tools.cluster.pod_objects import Pod, SeenEvent
+from trio_npu_dra.kit.api.nodes import FullNode
+from trio_npu_dra.kit.api.objects import Event, ObjectMeta
+from trio_npu_dra.kit.api.pods import Pod
+from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,20 +28,20 @@ class ClusterView:
         minor: The N of Kubernetes 1.N; None for one that does what 1.37 does.
     """
 
-    slices: tuple[Slice, ...] = ()
+    slices: tuple[AnySlice, ...] = ()
     claims: tuple[Claim, ...] = ()
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
-    nodes: tuple[ClusterNode, ...] | None = None
+    nodes: tuple[FullNode, ...] | None = None
     pods: tuple[Pod, ...] | None = None
-    events: tuple[SeenEvent, ...] = ()
+    events: tuple[Event, ...] = ()
     doubts: tuple[str, ...] = ()
     is_for_admins: bool | None = None
     minor: int | None = None
 
     @property
-    def known_nodes(self) -> tuple[ClusterNode, ...]:
+    def known_nodes(self) -> tuple[FullNode, ...]:
         """The nodes, or those that slices name if we may not read them."""
         if self.nodes is not None:
             return self.nodes
         names = {slice_.spec.node_name for slice_ in self.slices if slice_.spec.node_name}
-        return tuple(ClusterNode(metadata=ObjectMeta(name=name)) for name in sorted(names))
+        return tuple(FullNode(metadata=ObjectMeta(name=name)) for name in sorted(names))

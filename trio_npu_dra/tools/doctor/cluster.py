@@ -10,31 +10,13 @@ from trio_npu_dra.agent.claims.orphans import claims_among, is_needed
 from trio_npu_dra.agent.holds.entry import Entry
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
-from trio_npu_dra.kit.api.objects import ApiModel, KubeObject, ResourceSlice
+from trio_npu_dra.kit.api.nodes import FullNode
+from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.kit.base.errors import ConfigError, KubeError
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
 
 _PATIENCE_SECONDS = 5.0  # of one request: who waits is a person
 _NOT_FOUND = 404
-
-
-class _NodeInfo(ApiModel):
-    kubelet_version: str = ""
-    container_runtime_version: str = ""
-
-
-class _NodeStatus(ApiModel):
-    node_info: _NodeInfo = _NodeInfo()
-
-
-class NodeWithStatus(KubeObject):
-    """A Node with the versions of what runs on it."""
-
-    group_version = "v1"
-    kind_name = "Node"
-    plural = "nodes"
-
-    status: _NodeStatus = _NodeStatus()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +65,7 @@ async def look(
 
 
 async def _ask(client: KubeClient, node_name: str) -> Cluster:
-    info = (await client.get(NodeWithStatus, node_name)).status.node_info
+    info = (await client.get(FullNode, node_name)).status.node_info
     found = Cluster(kubelet=info.kubelet_version, runtime=info.container_runtime_version)
     try:
         slices, _ = await client.list(ResourceSlice, field_selector=f"spec.nodeName={node_name}")

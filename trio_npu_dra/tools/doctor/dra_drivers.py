@@ -138,7 +138,6 @@ def _namesakes(
 
 def _is_huaweis(slice_: ResourceSlice) -> bool:
     return any(
-        _HUAWEIS_DEVICE.match(device.name)
-        or not _HUAWEIS_ATTRIBUTES.isdisjoint(device.attributes or {})
-        for device in slice_.spec.devices or ()
+        _HUAWEIS_DEVICE.match(device.name) or not _HUAWEIS_ATTRIBUTES.isdisjoint(device.attributes)
+        for device in slice_.spec.devices
     )

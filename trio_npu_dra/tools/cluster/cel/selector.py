@@ -14,10 +14,10 @@ from typing import Any, Final, TypeAlias
 
 import cel
 
+from trio_npu_dra.kit.api.objects import Device
 from trio_npu_dra.tools.cluster.cel.functions import FUNCTIONS, quantity, version
 from trio_npu_dra.tools.cluster.cel.tokens import Token, rewritten, tokens
 from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
-from trio_npu_dra.tools.cluster.objects import Device
 
 logging.getLogger("cel").setLevel(logging.CRITICAL + 1)  # errors in our functions are answers
 

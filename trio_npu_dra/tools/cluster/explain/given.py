@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trio_npu_dra.ascend import fact_names
+from trio_npu_dra.kit.api.objects import AllocationResult
 from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, GivenDevice
 from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, devices_of, newest
 from trio_npu_dra.tools.cluster.matching import taint_words
-from trio_npu_dra.tools.cluster.objects import Claim, Result
+from trio_npu_dra.tools.cluster.objects import Claim
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 _TOLD = (
@@ -40,12 +41,12 @@ def given_report(claim: Claim, devices: Mapping[DeviceId, PlacedDevice]) -> Clai
     )
 
 
-def _given(result: Result, devices: Mapping[DeviceId, PlacedDevice]) -> GivenDevice:
+def _given(result: AllocationResult, devices: Mapping[DeviceId, PlacedDevice]) -> GivenDevice:
     name = DeviceId(result.driver, result.pool, result.device)
     placed = devices.get(name)
     how = "with admin access" if result.admin_access else ""
     if result.share_id:
-        amounts = (result.consumed_capacity or {}).items()
+        amounts = result.consumed_capacity.items()
         how = "a share: " + ", ".join(f"{key} {amount}" for key, amount in sorted(amounts))
     now = "is not published any more"
     if placed is not None:

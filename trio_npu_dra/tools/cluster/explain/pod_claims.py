@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from trio_npu_dra.kit.api.nodes import FullNode
+from trio_npu_dra.kit.api.objects import ObjectMeta
+from trio_npu_dra.kit.api.pods import Pod, PodClaim
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.explain.pod_fit import requested
 from trio_npu_dra.tools.cluster.objects import (
     Ask,
     Claim,
     ClaimDevices,
-    ClaimMeta,
     ClaimSpec,
-    ClusterNode,
     DeviceClass,
     Request,
 )
-from trio_npu_dra.tools.cluster.pod_objects import Pod, PodClaim
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -81,8 +81,7 @@ def _problem(pod: Pod, one: PodClaim, claim: Claim) -> str:
 
 
 def _is_owned(claim: Claim, pod: Pod) -> bool:
-    owners = claim.metadata.owner_references or ()
-    return any(owner.uid == pod.metadata.uid for owner in owners)
+    return any(owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
 
 
 def class_of(resource: str, classes: Mapping[str, DeviceClass]) -> str | None:
@@ -94,7 +93,7 @@ def class_of(resource: str, classes: Mapping[str, DeviceClass]) -> str | None:
     return min(names, default=None)
 
 
-def from_devices(pod: Pod, node: ClusterNode, view: ClusterView) -> frozenset[str]:
+def from_devices(pod: Pod, node: FullNode, view: ClusterView) -> frozenset[str]:
     """The pod's resources that a node gives through DeviceClasses, not through a device plugin."""
     counted = set(node.status.allocatable)
     if view.minor is None or view.minor >= _ZERO_IS_NONE_SINCE:
@@ -123,7 +122,7 @@ def claim_for(
     if not requests:
         return None
     return Claim(
-        metadata=ClaimMeta(
+        metadata=ObjectMeta(
             name=f"{pod.metadata.name}-extended-resources", namespace=pod.metadata.namespace
         ),
         spec=ClaimSpec(devices=ClaimDevices(requests=tuple(requests))),

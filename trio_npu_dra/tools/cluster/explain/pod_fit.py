@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
+from trio_npu_dra.kit.api.nodes import FullNode
+from trio_npu_dra.kit.api.objects import DeviceTaint
+from trio_npu_dra.kit.api.pods import Container, Pod
 from trio_npu_dra.kit.api.quantity import parse_quantity, quantity_words
 from trio_npu_dra.tools.cluster.matching import BLOCKING, selects, taint_words, tolerated
-from trio_npu_dra.tools.cluster.objects import ClusterNode, Taint
-from trio_npu_dra.tools.cluster.pod_objects import Container, Pod
 
-_CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_CORDONED = DeviceTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 Amounts = dict[str, Fraction]
 
 
@@ -74,7 +75,7 @@ class Usage:
 
 
 def obstacles(
-    pod: Pod, node: ClusterNode, usage: Usage, from_devices: frozenset[str]
+    pod: Pod, node: FullNode, usage: Usage, from_devices: frozenset[str]
 ) -> Iterator[str]:
     """What keeps the pod from a node, as what is said of the node.
 
@@ -91,7 +92,7 @@ def obstacles(
         is_said = node.spec.unschedulable and taint.key == _CORDONED.key
         if taint.effect in BLOCKING and not is_said and not tolerated(taint, spec.tolerations):
             yield f"has the taint {taint_words(taint)}, which the pod does not tolerate"
-    labels = node.metadata.labels or {}
+    labels = node.metadata.labels
     for key, value in spec.node_selector.items():
         if labels.get(key) != value:
             yield f"is not {key}={value}, as the pod's nodeSelector wants"
@@ -102,9 +103,7 @@ def obstacles(
         yield from _lacking(pod, node, usage, from_devices)
 
 
-def _lacking(
-    pod: Pod, node: ClusterNode, usage: Usage, from_devices: frozenset[str]
-) -> Iterator[str]:
+def _lacking(pod: Pod, node: FullNode, usage: Usage, from_devices: frozenset[str]) -> Iterator[str]:
     wanted = {"pods": Fraction(1), **requested(pod)}
     for name, amount in wanted.items():
         if name in from_devices or not amount or name not in node.status.allocatable:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from trio_npu_dra.kit.api.nodes import FullNode
+from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.cel.selector import Decide, matches
 from trio_npu_dra.tools.cluster.cel.verdict import Undecided
 from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, Explanation, Outcome
@@ -25,8 +27,7 @@ from trio_npu_dra.tools.cluster.explain.wanted import ClassMissing, WantedClaim,
 from trio_npu_dra.tools.cluster.explain.words import short_words
 from trio_npu_dra.tools.cluster.inventory import allotments, taken
 from trio_npu_dra.tools.cluster.matching import selects
-from trio_npu_dra.tools.cluster.objects import ADMIN_LABEL, Claim, ClaimStatus, ClusterNode
-from trio_npu_dra.tools.cluster.pod_objects import Pod
+from trio_npu_dra.tools.cluster.objects import ADMIN_LABEL, Claim, ClaimStatus
 from trio_npu_dra.tools.cluster.pools import pools_by_node
 from trio_npu_dra.tools.cluster.view import ClusterView
 
@@ -245,7 +246,7 @@ class _Case:
             cases[node.metadata.name] = _NodeCase(barred, (*named, *extra))
         return cases
 
-    def _barring(self, node: ClusterNode, usage: Usage, resources: frozenset[str]) -> Iterator[str]:
+    def _barring(self, node: FullNode, usage: Usage, resources: frozenset[str]) -> Iterator[str]:
         if self._pod is not None and self._view.nodes is not None:
             yield from obstacles(self._pod, node, usage, resources)
         for claim in self._claims:

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from trio_npu_dra.kit.api.pods import Toleration
 from trio_npu_dra.tools.cluster.cel.verdict import Undecided
-from trio_npu_dra.tools.cluster.objects import (
-    Ask,
-    Claim,
-    DeviceClass,
-    Request,
-    Selector,
-    Toleration,
-)
+from trio_npu_dra.tools.cluster.objects import Ask, Claim, DeviceClass, Request, Selector
 
 RESULTS_LIMIT = 32
 """Devices in one allocation."""

@@ -1,27 +1,58 @@
-"""The parts of Pods and Events from which the cluster is understood."""
+"""Pods, and what says on which nodes they may run."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from trio_npu_dra.kit.api.objects import ApiModel, Items, KubeObject, Named
-from trio_npu_dra.tools.cluster.objects import NodeSelector, Toleration
+
+Quantities = Named[Annotated[str, Field(coerce_numbers_to_str=True)]]
+"""Quantities by resource; people may write numbers."""
 
 
-class Resources(ApiModel):
-    """resources of a container."""
+class Requirement(ApiModel):
+    """One line of a node selector."""
 
-    requests: Named[str] = Field(default_factory=dict)
-    limits: Named[str] = Field(default_factory=dict)
+    key: str
+    operator: str
+    values: Items[str] = ()
+
+
+class SelectorTerm(ApiModel):
+    """All lines of a term must hold."""
+
+    match_expressions: Items[Requirement] = ()
+    match_fields: Items[Requirement] = ()
+
+
+class NodeSelector(ApiModel):
+    """One of the terms must hold."""
+
+    node_selector_terms: Items[SelectorTerm] = ()
+
+
+class Toleration(ApiModel):
+    """A toleration of a pod, or of a request for devices."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class ContainerResources(ApiModel):
+    """resources of a container, or of a whole pod."""
+
+    requests: Quantities = Field(default_factory=dict)
+    limits: Quantities = Field(default_factory=dict)
 
 
 class Container(ApiModel):
     """A container; an init container with *restart_policy* `Always` runs beside the others."""
 
-    name: str = ""
-    resources: Resources = Resources()
+    resources: ContainerResources = Field(default_factory=ContainerResources)
     restart_policy: str | None = None
 
 
@@ -34,7 +65,7 @@ class PodClaim(ApiModel):
 
 
 class NodeAffinity(ApiModel):
-    """affinity.nodeAffinity; what is only preferred does not matter here."""
+    """affinity.nodeAffinity, without what is only preferred."""
 
     required: NodeSelector | None = Field(
         None, alias="requiredDuringSchedulingIgnoredDuringExecution"
@@ -49,7 +80,7 @@ class Affinity(ApiModel):
     pod_anti_affinity: Any = None
 
 
-class Gate(ApiModel):
+class SchedulingGate(ApiModel):
     """spec.schedulingGates[]."""
 
     name: str
@@ -65,15 +96,15 @@ class PodSpec(ApiModel):
     tolerations: Items[Toleration] = ()
     containers: Items[Container] = ()
     init_containers: Items[Container] = ()
-    resources: Resources = Resources()
-    overhead: Named[str] = Field(default_factory=dict)
+    resources: ContainerResources = Field(default_factory=ContainerResources)
+    overhead: Quantities = Field(default_factory=dict)
     resource_claims: Items[PodClaim] = ()
-    scheduling_gates: Items[Gate] = ()
+    scheduling_gates: Items[SchedulingGate] = ()
     topology_spread_constraints: Items[Any] = ()
 
 
 class PodClaimStatus(ApiModel):
-    """status.resourceClaimStatuses[]."""
+    """status.resourceClaimStatuses[]: the claim made of a template, None if none is needed."""
 
     name: str
     resource_claim_name: str | None = None
@@ -93,16 +124,14 @@ class PodStatus(ApiModel):
     extended_resource_claim_status: ExtendedClaimStatus | None = None
 
 
-class Pod(KubeObject):
-    """A Pod."""
+class PodMetadata(KubeObject):
+    """A pod without spec and status, which its author can make large."""
 
     group_version = "v1"
     kind_name = "Pod"
     plural = "pods"
     namespaced = True
-
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    metadata_only = True
 
     @property
     def title(self) -> str:
@@ -110,32 +139,10 @@ class Pod(KubeObject):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-class Involved(ApiModel):
-    """involvedObject of an Event."""
+class Pod(PodMetadata):
+    """A Pod."""
 
-    kind: str = ""
-    namespace: str | None = None
-    name: str = ""
-    uid: str | None = None
+    metadata_only = False
 
-
-class SeenEvent(KubeObject):
-    """An Event, as any program writes it."""
-
-    group_version = "v1"
-    kind_name = "Event"
-    plural = "events"
-    namespaced = True
-
-    involved_object: Involved = Involved()
-    type: str | None = None
-    reason: str | None = None
-    message: str | None = None
-    count: int | None = None
-    last_timestamp: str | None = None
-    event_time: str | None = None
-
-    @property
-    def when(self) -> str:
-        """When it was last seen; empty if it does not say."""
-        return self.last_timestamp or self.event_time or ""
+    spec: PodSpec = Field(default_factory=PodSpec)
+    status: PodStatus = Field(default_factory=PodStatus)
