@@ -9,7 +9,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_npu_dra.kit.grpc.frame_budget import FrameBudget, TooMuch
+from trio_npu_dra.kit.grpc.frame_budget import BudgetExceeded, FrameBudget
 from trio_npu_dra.kit.grpc.limits import Limits
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -26,7 +26,7 @@ def left(cuts: list[int], limit: int) -> bool:
         try:
             for begin, end in itertools.pairwise(places):
                 assert budget.read(SENT[begin:end], 100) == end - begin
-        except TooMuch:
+        except BudgetExceeded:
             return False
         return True
 

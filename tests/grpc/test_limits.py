@@ -1,4 +1,4 @@
-"""The limits of one peer: the server serves others whatever it does."""
+"""The limits of one peer: whatever it does, the server serves other peers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def called(channel: Channel) -> str:
     return (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name
 
 
-async def test_a_newcomer_displaces_who_has_not_called(bridge: Bridge, path: Path) -> None:
+async def test_a_newcomer_displaces_a_peer_without_calls(bridge: Bridge, path: Path) -> None:
     """Of two silent peers the older one is displaced; a peer that has called before stays."""
     limits = replace(TIGHT, connections=3)
     async with serving(bridge, path, ROUTES, limits=limits) as (channel, _):
@@ -45,7 +45,7 @@ async def test_a_newcomer_displaces_who_has_not_called(bridge: Bridge, path: Pat
             assert await newer.status() is Status.OK
 
 
-async def test_a_newcomer_displaces_who_called_the_longest_ago(bridge: Bridge, path: Path) -> None:
+async def test_a_newcomer_displaces_the_least_recently_used(bridge: Bridge, path: Path) -> None:
     """That is a peer without a call; it may call again, and is then the newcomer."""
     limits = replace(TIGHT, connections=2)
     async with (
@@ -86,7 +86,7 @@ async def test_the_oldest_watch_stays(bridge: Bridge, path: Path) -> None:
                 await anext(replies)
 
 
-async def test_whoever_is_busy_nobody_is_locked_out(bridge: Bridge, path: Path) -> None:
+async def test_busy_peers_lock_no_newcomer_out(bridge: Bridge, path: Path) -> None:
     """A call succeeds even if calls that do not end take every place."""
     held = Held()
     routes: list[Route] = [ECHO.handled_by(echo), WATCH.handled_by(held.watch)]
@@ -142,7 +142,9 @@ async def test_idle_connections_are_closed_but_for_the_last_used(
 
 
 @pytest.mark.parametrize("greeting", [b"", b"PRI * HTTP/2.0\r\n"])
-async def test_who_does_not_greet_is_cut_off(bridge: Bridge, path: Path, greeting: bytes) -> None:
+async def test_a_peer_without_a_greeting_is_cut_off(
+    bridge: Bridge, path: Path, greeting: bytes
+) -> None:
     """A connection that sends nothing, or half of the greeting, ends."""
     async with (
         serving(bridge, path, ROUTES, limits=replace(TIGHT, greeting_seconds=0.05)),
@@ -166,7 +168,7 @@ async def test_a_request_that_does_not_end_is_given_up(bridge: Bridge, path: Pat
         assert await peer.status() is Status.OK
 
 
-async def test_who_has_sent_most_by_halves_makes_room(bridge: Bridge, path: Path) -> None:
+async def test_the_largest_half_request_makes_room(bridge: Bridge, path: Path) -> None:
     """The largest request of the peer with most is refused, not the newest."""
     limits = replace(TIGHT, half_sent_bytes=100, half_sent_cost=30)
     async with (
@@ -211,7 +213,7 @@ async def test_a_request_that_is_reset_reaches_no_handler(bridge: Bridge, path: 
 async def test_half_a_request_leaves_nothing_behind(
     bridge: Bridge, path: Path, *, how: str
 ) -> None:
-    """Its memory is free at once, not when the garbage collector runs."""
+    """Its memory is free without the garbage collector."""
     limits = replace(TIGHT, request_seconds=0.05 if how == "given up" else 60)
     gc.disable()
     gc.freeze()
@@ -264,9 +266,7 @@ def frame(kind: int, payload: bytes = b"", *, stream: int = 0, size: int | None 
         pytest.param(frame(1, bytes(10_000), stream=1) + frame(9, bytes(10_000), stream=1)),
     ],
 )
-async def test_frames_that_nobody_needs_are_rationed(
-    bridge: Bridge, path: Path, nonsense: bytes
-) -> None:
+async def test_needless_frames_are_rationed(bridge: Bridge, path: Path, nonsense: bytes) -> None:
     """They end the connection before the server handles or keeps them."""
     async with serving(bridge, path, ROUTES) as (channel, _), connected(path) as peer:
         await peer.flush()
@@ -276,7 +276,7 @@ async def test_frames_that_nobody_needs_are_rationed(
         assert await called(channel) == "hello"
 
 
-async def test_who_is_answered_may_go_on(bridge: Bridge, path: Path) -> None:
+async def test_answered_calls_are_not_rationed(bridge: Bridge, path: Path) -> None:
     """Answered calls do not count: no number of them ends a connection."""
     limits = replace(TIGHT, frames=12, frames_per_second=0)
     async with serving(bridge, path, ROUTES, limits=limits) as (channel, _):
@@ -284,7 +284,7 @@ async def test_who_is_answered_may_go_on(bridge: Bridge, path: Path) -> None:
             assert await called(channel) == "hello"
 
 
-async def test_a_connection_has_some_streams_at_once(bridge: Bridge, path: Path) -> None:
+async def test_the_streams_of_a_connection_are_limited(bridge: Bridge, path: Path) -> None:
     """HTTP/2 tells the peer the number; more end the connection."""
     async with (
         serving(bridge, path, ROUTES, limits=replace(TIGHT, streams=2)),
@@ -296,7 +296,7 @@ async def test_a_connection_has_some_streams_at_once(bridge: Bridge, path: Path)
         assert peer.h2.remote_settings.max_concurrent_streams == 2
 
 
-async def test_a_connection_has_some_watches_at_once(bridge: Bridge, path: Path) -> None:
+async def test_the_watches_of_a_connection_are_limited(bridge: Bridge, path: Path) -> None:
     """One more is refused, and the earlier ones go on."""
     async with (
         serving(
@@ -312,7 +312,7 @@ async def test_a_connection_has_some_watches_at_once(bridge: Bridge, path: Path)
 
 
 class Endless:
-    """A handler that sends for ever, and reports its end."""
+    """A handler that sends until it is cancelled, and reports its end."""
 
     def __init__(self) -> None:
         self.begun = trio.Event()
@@ -329,7 +329,9 @@ class Endless:
 
 
 @pytest.mark.parametrize("window", [0, 1 << 30], ids=["closed window", "full socket"])
-async def test_who_does_not_read_is_cut_off(bridge: Bridge, path: Path, window: int) -> None:
+async def test_a_peer_that_does_not_read_is_cut_off(
+    bridge: Bridge, path: Path, window: int
+) -> None:
     """That holds whether the peer closes its window or leaves its socket full."""
     endless = Endless()
     async with (
@@ -346,7 +348,7 @@ async def test_who_does_not_read_is_cut_off(bridge: Bridge, path: Path, window: 
         await endless.ended.wait()
 
 
-async def test_a_stop_does_not_wait_for_who_does_not_read(bridge: Bridge, path: Path) -> None:
+async def test_a_stop_does_not_wait_for_unread_replies(bridge: Bridge, path: Path) -> None:
     """A reply that the peer does not read is dropped."""
     endless = Endless()
     async with (

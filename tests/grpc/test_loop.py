@@ -209,7 +209,7 @@ async def test_timers_follow_trios_clock(mock_clock: MockClock, loop: Loop) -> N
 
 
 async def test_cancelled_timers_do_not_add_up(loop: Loop) -> None:
-    """Of 5,000 deadlines that nobody needs any more hardly any stays in memory."""
+    """Of 5,000 cancelled deadlines hardly any stays in memory."""
 
     class Deadline:
         def __call__(self) -> None:
@@ -226,7 +226,7 @@ async def test_cancelled_timers_do_not_add_up(loop: Loop) -> None:
 
 
 async def test_a_busy_asyncio_leaves_trio_its_turns(loop: Loop) -> None:
-    """A callback that calls itself without end neither stops tasks of trio nor their calls."""
+    """A callback that keeps calling itself neither stops tasks of trio nor their calls."""
     turns, enough = 0, 1000
 
     def again() -> None:

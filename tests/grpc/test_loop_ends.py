@@ -30,7 +30,7 @@ def fails(loop: Loop, error: BaseException) -> None:
 
 
 def is_forgotten(loop: Loop, error: BaseException) -> None:
-    """A task raises, and nobody asks for its result."""
+    """A task raises, and its result is never read."""
 
     async def task() -> None:
         raise error
@@ -133,7 +133,7 @@ async def test_leaving_ends_all_that_runs() -> None:
     del generator
 
 
-async def test_who_is_cancelled_around_the_loop_still_ends_in_order() -> None:
+async def test_a_cancellation_around_the_loop_ends_it_in_order() -> None:
     """The loop and its calls go on until what is inside has ended."""
     ends = list[str]()
 

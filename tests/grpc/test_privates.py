@@ -22,7 +22,7 @@ from trio_npu_dra.kit.grpc.server_link import CONFIG, H2_CONFIG
 
 
 def connection() -> grpclib.protocol.Connection:
-    """A connection of grpclib to nobody."""
+    """A connection of grpclib without a peer."""
     return grpclib.protocol.Connection(h2.connection.H2Connection(H2_CONFIG), Wire(), config=CONFIG)
 
 

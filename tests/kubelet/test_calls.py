@@ -113,7 +113,7 @@ async def test_a_kubelet_that_dies_mid_call_prepares_again_when_it_is_back(
             assert await prepared(kubelet, CLAIM_A) == A_PREPARED
 
 
-async def test_a_lost_connection_is_made_anew_for_calls_and_health(node: NodeOnDisk) -> None:
+async def test_a_lost_connection_is_replaced_for_calls_and_health(node: NodeOnDisk) -> None:
     """The same kubelet does so, without registering the driver again."""
     async with running(node) as site, site.bridge.dial(site.line.path) as channel:
         for number in (1, 2):

@@ -52,7 +52,7 @@ class Watcher:
         ]
 
 
-async def test_every_stream_gets_the_whole_list_at_once_and_on_each_change(
+async def test_every_stream_gets_the_whole_list_now_and_on_each_change(
     nursery: trio.Nursery,
 ) -> None:
     """Two kubelets, one list: both see it now and after each change, complete or empty."""
@@ -72,7 +72,7 @@ async def test_every_stream_gets_the_whole_list_at_once_and_on_each_change(
 async def test_an_unchanged_list_is_repeated_before_the_kubelet_forgets_it(
     mock_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    """The list comes anew every ten seconds, well within the kubelet's thirty."""
+    """The list comes again after ten seconds, well within the kubelet's thirty."""
     watcher = Watcher(Observable((GOOD,)))
     nursery.start_soon(watcher.run)
     for count in range(1, 4):

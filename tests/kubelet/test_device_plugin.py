@@ -34,7 +34,7 @@ def thing(number: int, *, healthy: bool = True, numa: int | None = None) -> Plug
 
 @dataclass
 class Things:
-    """Devices that are given to whoever asks."""
+    """Devices that are given to any pod."""
 
     resource: str = RESOURCE
     devices: Observable[Devices] = field(default_factory=lambda: Observable((thing(0), thing(1))))
@@ -151,7 +151,7 @@ async def test_a_refusal_tells_the_pod_why(site: Site) -> None:
             assert await kubelet.allocate(RESOURCE, ["thing-0"]) == [["example.com/device=thing-0"]]
 
 
-async def test_each_kubelet_that_starts_gets_to_know_the_plugin(
+async def test_the_plugin_registers_with_each_kubelet_that_starts(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before the first kubelet, after it was killed, and when it was away for a while."""
@@ -192,7 +192,7 @@ async def test_a_plugin_that_the_kubelet_drops_registers_again(site: Site) -> No
             assert len(kubelet.registrations) == 2
 
 
-async def test_a_socket_that_somebody_removes_is_made_anew(site: Site) -> None:
+async def test_a_removed_socket_is_replaced(site: Site) -> None:
     """The kubelet would not find it at its next call."""
     with trio.fail_after(HANG_SECONDS):
         async with site.kubelet() as kubelet, site.serving(Things()):

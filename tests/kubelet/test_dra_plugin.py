@@ -59,7 +59,7 @@ async def test_the_drivers_results_are_the_answer() -> None:
 
 
 async def test_a_claim_the_driver_forgot_is_an_error_of_that_claim() -> None:
-    """A UID without a result gets an error that says so; the others keep their results."""
+    """A UID without a result gets an error that says so; other claims keep their results."""
     answer = await prepare(ScriptedDriver({"uid-1": OK}), [claim("uid-1"), claim("uid-2")])
     assert answer["uid-1"] == OK
     assert "no answer for claim train" in answer["uid-2"].error
@@ -69,7 +69,7 @@ async def test_a_claim_the_driver_forgot_is_an_error_of_that_claim() -> None:
     }
 
 
-async def test_claims_nobody_asked_for_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_answers_for_other_claims_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     """The kubelet would refuse the whole answer for one unknown UID."""
     answer = await prepare(ScriptedDriver({"uid-1": OK, "uid-9": OK}), [claim("uid-1")])
     assert answer == {"uid-1": OK}

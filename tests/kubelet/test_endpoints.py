@@ -1,4 +1,4 @@
-"""What sockets are called, and whose are removed: those of the dead of this driver."""
+"""The names of sockets, and the removal of those of killed instances."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Instance:
         return self
 
     def die(self) -> Instance:
-        """End as by SIGKILL: nobody listens, and the files stay."""
+        """End as by SIGKILL: the sockets close, and the files stay."""
         while self.listeners:
             self.listeners.pop().socket.close()
         return self
@@ -71,7 +71,7 @@ THERE = [True, True, True]
 
 
 async def look(ours: Instance) -> None:
-    """What our instance does at its start."""
+    """Let our instance remove dead sockets once, as at its start."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(remove_dead_sockets, ours.endpoints)
         await wait_all_tasks_blocked()
@@ -227,8 +227,8 @@ async def test_sockets_of_a_living_instance_stay(folder: Path) -> None:
     living.die()
 
 
-async def test_a_registration_that_somebody_listens_on_stays(folder: Path) -> None:
-    """Whoever it is: an instance that stops closes its service last."""
+async def test_a_registration_socket_with_a_listener_stays(folder: Path) -> None:
+    """An instance that stops has closed its service before that."""
     stopping = Instance(folder, OTHER).listen()
     stopping.listeners[0].socket.close()
 
@@ -275,7 +275,7 @@ async def test_a_control_socket_goes_alone(folder: Path) -> None:
 
 
 async def test_an_instance_that_is_starting_is_left_alone(folder: Path) -> None:
-    """Between bind and listen it refuses like a dead one; nobody looks then."""
+    """Between bind and listen it refuses like a dead one, and holds the lock."""
     other = Instance(folder, OTHER)
     async with other.endpoints.starting():
         bound = Instance(folder, OTHER).listen().die()
@@ -323,7 +323,7 @@ async def test_an_instance_killed_later_is_found_within_a_minute(
     assert other.files == GONE
 
 
-async def test_a_look_that_fails_is_not_the_last(
+async def test_a_sweep_that_fails_is_not_the_last(
     folder: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another instance that hangs at its start keeps the lock for longer than we wait."""

@@ -62,7 +62,7 @@ async def test_each_kubelet_finds_a_service_it_knows(
 async def test_health_reaches_the_kubelet_as_it_changes(
     node: NodeOnDisk, version: KubeletVersion
 ) -> None:
-    """Both versions of the stream send the list at once, and each change when it happens."""
+    """Both versions of the stream send the list when they open, and each change when it happens."""
 
     def says(state: HealthState, message: str, devices: Health) -> bool:
         entry = devices.get((POOL, "npu-2"))

@@ -136,7 +136,7 @@ def apply(
 
 
 def published(content: Pool) -> Slices:
-    """The slices of a pool that was published at once."""
+    """The slices of a pool in an empty cluster."""
     return apply((), plan((), content))
 
 

@@ -89,7 +89,7 @@ async def test_counter_sets_are_published_before_the_devices_that_consume_from_t
 async def test_amounts_in_other_words_are_not_written_again(
     reach: Reach, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a set and of what a device consumes; the difference is said once for each."""
+    """Of a set and of what a device consumes; a log line for each."""
     del autojump_clock
     caplog.set_level(logging.WARNING)
     sent = tuple(
@@ -120,7 +120,7 @@ CUT_BOARD = Board(chips=(chip_of("910b4-8"), replace(npu(1), memory_bytes=1 << 3
 def pool_of(
     features: ServerFeatures, board: Board = CUT_BOARD, holds: Iterable[Hold] = ()
 ) -> PoolContent:
-    """What is published of a chip that can be cut, and of one that cannot."""
+    """The pool of a chip that can be cut, and of one that cannot."""
     made = available(board, holds, PartitionMode(is_on=True))
     return build_pool(made, board, POLICY, features)
 
@@ -162,13 +162,13 @@ def test_where_taints_are_not_kept_a_leaving_partition_still_counts() -> None:
         cut_partition(114, partition.template),
     )
     board = Board(chips=(chip,))
-    told, untold = (
+    tainted, untainted = (
         pool_of(features, board, [held])
         for features in (ServerFeatures(), ServerFeatures(taint_effects=frozenset()))
     )
-    assert "npu-0-held" in [device.name for device in told.devices]
-    assert "npu-0-held" not in [device.name for device in untold.devices]
-    (has,), (left,) = told.shared_counters, untold.shared_counters
+    assert "npu-0-held" in [device.name for device in tainted.devices]
+    assert "npu-0-held" not in [device.name for device in untainted.devices]
+    (has,), (left,) = tainted.shared_counters, untainted.shared_counters
     assert [int(one.counters["ai-cores"].value) for one in (has, left)] == [15, 10]
 
 

@@ -85,7 +85,7 @@ def test_an_edit_of_counters_is_a_difference() -> None:
 
 
 def test_an_owner_of_a_former_node_is_replaced() -> None:
-    """A slice owned by a Node that was made anew is handed over before it is collected."""
+    """A slice whose Node was replaced gets the new owner before it is collected."""
     existing = numbered(0, *devices(1))
     heir = OWNER.model_copy(update={"uid": "u-2"})
     (write,) = plan([existing], replace(pool(*devices(1)), owner=heir))
@@ -110,7 +110,7 @@ def test_a_redundant_slice_is_deleted() -> None:
 
 
 def test_a_generation_that_has_no_next_one_is_replaced() -> None:
-    """Somebody wrote it; the API server would refuse each change of the pool from then on."""
+    """An edit may leave it; the API server would refuse each later change of the pool."""
     many = devices(DEVICES_PER_SLICE + 1)
     existing = (numbered(0, *many[:1], generation=2**63 - 1),)
     writes = plan(existing, pool(*many))

@@ -1,4 +1,4 @@
-"""What is learnt of the API server, and that learning it changes nothing there."""
+"""The question which features the API server has, and when the driver asks it again."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_the_question_stores_nothing(
 
 
 @pytest.mark.parametrize("kubernetes", [Kubernetes(), Kubernetes(minor=34), WITHOUT_FEATURES])
-async def test_what_becomes_of_unhealthy_npus_is_said_once(
+async def test_one_log_line_says_what_becomes_of_unhealthy_npus(
     kubernetes: Kubernetes,
     reach: Reach,
     autojump_clock: MockClock,
@@ -163,7 +163,7 @@ async def test_a_server_that_was_away_is_asked_again(
 
 
 async def test_a_first_contact_that_came_late_is_asked_again(reach: Reach) -> None:
-    """The API server was asked, then away before anybody watched it."""
+    """The API server was asked, then away before the publisher watched it."""
     async with following(reach) as subject:
         await subject.until(ServerFeatures())
         reach.state.kubernetes = WITHOUT_FEATURES
@@ -187,7 +187,7 @@ async def test_a_start_without_trouble_is_one_question(reach: Reach, tmp_path: P
 async def test_an_instance_that_may_publish_at_last_asks_again(
     reach: Reach, autojump_clock: MockClock, *, waiting_at_start: bool
 ) -> None:
-    """Only the publisher watches, so nobody watched for it while it waited."""
+    """Only the publisher watches, so a waiting instance may have missed an update."""
     del autojump_clock
     async with following(reach) as subject:
         if waiting_at_start:
@@ -202,7 +202,7 @@ async def test_an_instance_that_may_publish_at_last_asks_again(
 
 
 @pytest.mark.parametrize("waiting", [True, False])
-async def test_an_update_that_nobody_notices_is_known_within_an_hour_and_a_half(
+async def test_an_unnoticed_update_is_known_within_an_hour_and_a_half(
     reach: Reach, autojump_clock: MockClock, *, waiting: bool
 ) -> None:
     """Of the server while this instance waits, or of one of several behind one address.
@@ -222,7 +222,7 @@ async def test_an_update_that_nobody_notices_is_known_within_an_hour_and_a_half(
 
 
 async def test_fields_that_were_dropped_after_all_are_a_reason_to_ask(reach: Reach) -> None:
-    """Once: whoever dropped them may not be the server that answers."""
+    """Once: another server than the one that dropped them may answer."""
     async with following(reach) as subject:
         await subject.note(watching=True)
         await subject.until(ServerFeatures())
@@ -234,7 +234,7 @@ async def test_fields_that_were_dropped_after_all_are_a_reason_to_ask(reach: Rea
 async def test_a_server_that_does_not_answer_is_asked_until_it_does(
     reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """Nothing is known meanwhile."""
+    """The features are unknown meanwhile."""
     del autojump_clock
     reach.leave()
     async with following(reach) as subject:

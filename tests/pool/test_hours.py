@@ -48,8 +48,8 @@ def shift_taint_times(state: ApiState, moment: str) -> None:
 def held() -> Iterator[Callable[[], tuple[int, int]]]:
     """Tells how much memory Python holds.
 
-    In blocks of at most 512 bytes, whoever holds them; and in bytes, of what was made since the
-    test began and can be part of a cycle, and of what that refers to.
+    In blocks of at most 512 bytes, for all code; and in bytes, for objects that were made since the
+    test began and can be part of a cycle, and for those that they refer to.
     """
 
     def tell() -> tuple[int, int]:
@@ -137,7 +137,7 @@ async def test_a_quiet_hour_costs_nothing_but_watches(
 
 
 async def test_a_storm_of_changes_is_a_few_writes(reach: Reach, autojump_clock: MockClock) -> None:
-    """The first change is written at once, the last one soon; in between some are left out."""
+    """The first change is written without delay, the last one soon, and some in between never."""
     async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
         await subject.until_settled()
         reach.asked.clear()
@@ -155,7 +155,7 @@ async def test_a_storm_of_changes_is_a_few_writes(reach: Reach, autojump_clock: 
 async def test_a_change_that_is_taken_back_before_its_turn_is_done_with(
     pause: float, reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """Nothing is written, and nobody goes on measuring how long it takes."""
+    """Nothing is written, and the pool is reported as accepted, which ends its latency."""
     async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
         await subject.until_settled()
         for count in range(3, 4 + AT_ONCE):
@@ -175,7 +175,7 @@ async def test_a_change_that_is_taken_back_before_its_turn_is_done_with(
 
 
 @pytest.mark.parametrize("edits", ["edited", "deleted", "all deleted", "twin", "foreign"])
-async def test_what_people_do_is_undone_within_two_seconds(
+async def test_edits_are_undone_within_two_seconds(
     edits: str, reach: Reach, autojump_clock: MockClock
 ) -> None:
     """Three times in a row; a fourth time begins a fight. Other people's labels stay.
@@ -205,7 +205,7 @@ async def test_what_people_do_is_undone_within_two_seconds(
 
 
 async def test_a_fight_with_an_editor_slows_down(reach: Reach, autojump_clock: MockClock) -> None:
-    """Against someone who undoes each repair at once: a write a minute."""
+    """Against an editor that undoes each repair immediately: a write a minute."""
     async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
         await subject.until_settled()
         reach.asked.clear()
@@ -293,7 +293,7 @@ async def test_dropped_fields_are_tried_again_after_an_outage(
 
 
 async def test_a_refused_pool_costs_no_request(reach: Reach, autojump_clock: MockClock) -> None:
-    """What is published stays, the status says why, and the next pool is published at once."""
+    """The published pool stays, the status says why, and the next pool needs no wait."""
     async with publishing(KubeClient(reach), reach.state, devices(1)) as subject:
         await trio.sleep(1)
         reach.asked.clear()
@@ -310,7 +310,7 @@ async def test_a_refused_pool_costs_no_request(reach: Reach, autojump_clock: Moc
 async def test_a_slice_that_is_not_understood_is_replaced(
     reach: Reach, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Such an edit is one like others: the pool is right again, and the field is said once."""
+    """The pool is right again, and one log line names the field."""
     pool = devices(70)
     async with publishing(KubeClient(reach), reach.state, pool) as subject:
         await subject.until_settled()

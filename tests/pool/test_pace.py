@@ -52,6 +52,6 @@ async def test_in_a_fight_repairs_get_ever_slower(autojump_clock: MockClock) -> 
 async def test_after_two_quiet_minutes_the_fight_is_over(
     rest: float, expected: list[float], autojump_clock: MockClock
 ) -> None:
-    """Not sooner: an editor who comes once a minute is still the same."""
+    """Not sooner: one edit a minute is still the same fight."""
     del autojump_clock
     assert (await repair_delays([0.0, 0.0, 0.0, rest, 0.0, 0.0]))[3:] == expected

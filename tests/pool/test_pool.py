@@ -25,7 +25,7 @@ def test_counter_sets_come_first_in_slices_of_their_own(content: tuple[Device, .
 
 
 def test_one_error_names_everything_that_is_wrong() -> None:
-    """Who reads it need not try again to see the next mistake."""
+    """The reader need not try again to see the next mistake."""
     (sound,) = devices(1)
     greedy = sound.model_copy(
         update={

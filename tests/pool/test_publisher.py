@@ -57,7 +57,7 @@ async def test_the_pool_is_published_for_the_node(client: KubeClient, state: Api
 
 
 async def test_a_fight_does_not_hold_up_facts(client: KubeClient, state: ApiState) -> None:
-    """Repairs slow down against somebody who keeps editing; a new pool is written without delay.
+    """Repairs slow down while edits go on; a new pool is written without delay.
 
     The third repair would wait a second, the fourth two.
     """
@@ -111,10 +111,10 @@ async def test_a_missing_node_is_waited_for(client: KubeClient, state: ApiState)
     assert len(subject.slices) == 1
 
 
-async def test_a_node_made_anew_owns_the_slices(client: KubeClient, state: ApiState) -> None:
+async def test_a_replaced_node_owns_the_slices(client: KubeClient, state: ApiState) -> None:
     """The garbage collector deletes slices of the Node that is gone, one after the other.
 
-    The publisher gives those that are left to the new Node, and creates the others for it.
+    The publisher gives the slices that are left to the new Node, and creates the missing ones.
     """
     async with publishing(client, state, devices(200)) as subject, trio.open_nursery() as nursery:
         await subject.until_settled()
@@ -214,10 +214,10 @@ async def test_a_slice_is_deleted_only_as_the_one_that_was_read(
     assert reach.deleted == [{"uid": second.uid, "resourceVersion": second.resource_version}]
 
 
-async def test_each_write_and_each_accepted_pool_is_told(
+async def test_each_write_and_each_accepted_pool_is_an_event(
     client: KubeClient, state: ApiState
 ) -> None:
-    """In their order, refused ones with the reason: metrics are made of it."""
+    """In their order, refused writes with the reason: metrics count them."""
     async with publishing(client, state, devices(70)) as subject:
         await subject.until_settled()
         state.fail_next(status=503, verb="update")
@@ -263,7 +263,7 @@ async def test_what_an_update_lost_is_not_written_again(
 
 
 class Silent:
-    """An API server that takes requests, and a client that waits for ever."""
+    """An API server that takes requests, and a client that waits in vain."""
 
     async def create(self, *_: object, **__: object) -> None:
         """Never."""
@@ -272,7 +272,7 @@ class Silent:
     get = list = create
 
 
-async def test_requests_without_end_are_named(
+async def test_requests_without_an_answer_are_named(
     state: ApiState, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """A publisher, and a question for features, that wait for an answer; not a start that works."""

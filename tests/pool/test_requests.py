@@ -78,7 +78,7 @@ async def test_a_repair_costs_a_list_and_its_write(
 
 
 class Editor(Reach):
-    """Somebody edits the first slice before the driver has the answer that it was made."""
+    """An editor changes the first slice before the driver has the answer that it was made."""
 
     async def ask(
         self,
@@ -103,7 +103,7 @@ class Editor(Reach):
 async def test_an_edit_that_hides_our_own_write_is_repaired(
     state: ApiState, autojump_clock: MockClock
 ) -> None:
-    """The watch may never show what was written: it is not waited for without end."""
+    """The watch may never show our version: the publisher stops waiting for it."""
     reach = Editor(state)
     async with publishing(KubeClient(reach), state, devices(2)) as subject:
         await asked(reach, seconds=4)
@@ -132,10 +132,10 @@ class AskingNode:
         self.subject = subject
 
     async def replace_server(self) -> None:
-        """As by one that starts anew, with fewer features: it knows no version from before."""
+        """With one that has fewer features and knows no version from before."""
         self.reach.state.kubernetes = WITHOUT_FEATURES
         self.reach.state.add(Node(metadata=ObjectMeta(name="other")))
-        await trio.sleep(1)  # no open watch is to tell more of it
+        await trio.sleep(1)  # then no open watch has anything left to show
         self.reach.state.compact()
         self.reach.asked.clear()
 
@@ -156,7 +156,7 @@ async def asking(reach: Reach) -> AsyncIterator[AskingNode]:
 
 
 @pytest.mark.parametrize("lag", LAGS)
-async def test_a_server_that_starts_anew_costs_one_question(
+async def test_a_server_that_restarts_costs_one_question(
     lag: float, reach: Reach, autojump_clock: MockClock
 ) -> None:
     """Its first word on the watch is that the place is too old; contact is not lost by that."""

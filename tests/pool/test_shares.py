@@ -1,4 +1,4 @@
-"""Devices that claims may share are counted so that they are never full before their shares."""
+"""The capacities of shared devices never run out before their shares do."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build(
 
 
 def test_a_device_has_shares_and_an_equal_part_of_the_rest_for_each() -> None:
-    """As it is published."""
+    """The capacities on the wire, with their request policies."""
     (device,) = build()
     wire = device.to_wire()
     assert wire["allowMultipleAllocations"] is True
@@ -78,17 +78,17 @@ def test_as_many_plain_requests_fit_as_there_are_shares(
 
 
 async def test_an_api_server_stores_it_as_it_was_sent(reach: Reach) -> None:
-    """So nothing is written twice."""
+    """The publisher has no difference to repair."""
     async with publishing(KubeClient(reach), reach.state, build(shares=63)) as published:
         await published.until_settled()
         assert published.devices == build(shares=63)
 
 
 @pytest.mark.parametrize(("shares", "keeps"), [(0, True), (8, False)])
-def test_otherwise_a_device_is_whole(
+def test_a_device_is_whole_where_shares_are_not_wanted_or_not_kept(
     shares: int, keeps: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where it is not wanted, or cannot be had, which is said."""
+    """A server that does not keep them is worth a log line."""
     (device,) = build(shares=shares, keeps=keeps)
     assert device.allow_multiple_allocations is None
     assert set(device.capacity or {}) == {"aiCores", "memCapacity"}
@@ -96,7 +96,7 @@ def test_otherwise_a_device_is_whole(
     assert not caplog.messages or "are published as a whole" in caplog.text
 
 
-def test_what_is_held_stays_as_it_is_until_it_is_released() -> None:
+def test_a_held_device_keeps_its_form_until_it_is_released() -> None:
     """Schedulers do not compare allocations of one kind with those of the other."""
     whole, share = hold("a", 3), hold("a", 3, share="1")
     assert build(whole)[0].allow_multiple_allocations is None
@@ -106,16 +106,16 @@ def test_what_is_held_stays_as_it_is_until_it_is_released() -> None:
     assert build(share, keeps=False) == ()
 
 
-def test_what_is_shared_for_claims_is_not_told() -> None:
-    """Else each claim would cost a write; what people have set is told."""
+def test_a_share_flag_set_for_claims_is_not_published() -> None:
+    """Else each claim would cost a write; a share flag that people have set is published."""
     board = Board(chips=(replace(FULL, device_share=True),))
     policy = TaintPolicy(domain=DRIVER)
 
-    def told(*keys: str) -> bool | None:
+    def published(*keys: str) -> bool | None:
         (device,) = build_devices(
             available(board, ()), board, policy, ServerFeatures(), shared_for_claims=keys
         )
         return (device.attributes or {})["deviceShare"].bool_
 
-    assert told() is True
-    assert told(FULL.key) is False
+    assert published() is True
+    assert published(FULL.key) is False

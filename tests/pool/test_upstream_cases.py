@@ -1,7 +1,7 @@
 """The cases of resourceslicecontroller_test.go in k8s.io/dynamic-resource-allocation, by its names.
 
-Slices that hold one device there are full ones here: that controller is told what goes into which
-slice, this driver fills them. docs/upstream-cases.md has both sides in a table.
+A slice with one device there is a full one here: the caller of that controller chooses the slice of
+a device, this driver fills slices. docs/upstream-cases.md has both sides in a table.
 """
 
 import re
@@ -59,7 +59,7 @@ def consuming(counter_set: str, counter: str) -> Device:
 
 
 def with_fields(**fields: Any) -> Device:
-    """A device with fields of which this driver knows nothing."""
+    """A device with fields that this driver does not know."""
     return Device.model_validate(PLAIN.to_wire() | fields)
 
 
@@ -84,7 +84,7 @@ class Case:
         existing: What the API server has.
         desired: What shall be.
         drops: Fields that the API server does not have.
-        writes: What is to be done, in order.
+        writes: The expected writes, in order.
         after: What the API server has then, by name.
     """
 
@@ -255,7 +255,7 @@ SYNCS = {
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in SYNCS.items()])
 def test_sync_pool(case: Case) -> None:
-    """The same writes in the same order, what was dropped is known, and a second sync rests."""
+    """The expected writes in order, the dropped fields, and a second sync that does nothing."""
     forms = StoredForms()
     writes = plan(case.existing, case.desired, forms.as_stored)
     after = apply(case.existing, writes, forms, case.drops)

@@ -1,6 +1,7 @@
 """gRPC for trio: grpclib's server and client behind functions that know only trio.
 
-Only this room has an asyncio loop. A call enters trio at once, and below its handler all is trio.
+It knows no service and no device. Only this room has an asyncio loop: a call enters trio as soon as
+its request is whole, and below its handler all is trio.
 Whatever ends the call early (deadline, RST_STREAM, a lost connection, a stopping server) arrives in
 the handler as `trio.Cancelled`.
 """

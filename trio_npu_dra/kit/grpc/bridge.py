@@ -98,7 +98,7 @@ class Bridge:
     async def dial(self, target: Path | tuple[str, int]) -> AsyncIterator[Channel]:
         """Open a channel to a unix socket or `(host, port)`, closed on leaving.
 
-        Nothing is sent before the first call; a lost connection is made anew by the next one.
+        Nothing is sent before the first call; the next call replaces a lost connection.
         """
         async with open_channel(self._loop, target) as channel:
             yield channel
@@ -116,7 +116,7 @@ async def open_bridge() -> AsyncIterator[Bridge]:
 
 
 def _on_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Keep malformed input from ending the daemon; all other errors do end it.
+    """Log an error that a peer's bytes caused; any other error ends the process.
 
     The context of an error inside a connection (a frame that h2 or grpclib cannot take) has a
     protocol; asyncio has closed that connection.

@@ -153,5 +153,5 @@ def _translated() -> Iterator[None]:
     except AttributeError as error:
         if error.name != CLOSED_CONNECTION:
             raise
-        # grpclib takes the transport off a connection that the server closed at once.
+        # grpclib takes the transport off a connection that the server closed immediately.
         raise RpcError(Status.UNAVAILABLE, "the connection was closed") from error

@@ -27,7 +27,7 @@ _HEAD_BYTES = 9
 _HEADERS, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _CONTINUATION = 1, 3, 4, 5, 9
 
 
-class TooMuch(Exception):
+class BudgetExceeded(Exception):
     """A peer sends more than any client would."""
 
 
@@ -57,7 +57,7 @@ class FrameBudget:
             How many bytes of *data* were counted: all, unless more frames begin in it.
 
         Raises:
-            TooMuch: The connection must be closed.
+            BudgetExceeded: The connection must be closed.
         """
         now = trio.current_time()
         self._give((now - self._counted_at) * self._limits.frames_per_second)
@@ -88,12 +88,12 @@ class FrameBudget:
 
     def _begin(self, size: int, kind: int) -> None:
         if size > (SETTINGS_BYTES if kind == _SETTINGS else FRAME_BYTES):
-            raise TooMuch(f"a frame of {size} bytes")
+            raise BudgetExceeded(f"a frame of {size} bytes")
         if kind in (_HEADERS, _PUSH_PROMISE, _CONTINUATION):
             self._header_bytes = size + (self._header_bytes if kind == _CONTINUATION else 0)
             if self._header_bytes > self._limits.header_bytes:
-                raise TooMuch(f"headers of more than {self._limits.header_bytes} bytes")
+                raise BudgetExceeded(f"headers of more than {self._limits.header_bytes} bytes")
         self._left -= RESET_COST if kind == _RST_STREAM else 1
         if self._left < 0:
-            raise TooMuch("too many frames or resets for the calls that were answered")
+            raise BudgetExceeded("too many frames or resets for the calls that were answered")
         self._skip = size

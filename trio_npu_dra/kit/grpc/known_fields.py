@@ -64,7 +64,7 @@ class _Source:
         return bytes(found)
 
     async def skip(self, size: int) -> None:
-        """Do without the next bytes."""
+        """Drop the next bytes."""
         while size > 0:
             size -= len(await self._some(size))
 

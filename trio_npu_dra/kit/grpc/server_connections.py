@@ -4,7 +4,7 @@ The server accepts every peer. When all places are taken, it displaces a connect
 time to call, the first of
 
 1. those that have not sent a whole request yet, the oldest first: a peer that wants to call does so
-   at once;
+   without delay;
 2. those without a call, the least recently used first: its client notices and connects again with
    its next call;
 3. those that only watch, the newest first: the kubelet's is older than those of a flood;
@@ -26,9 +26,9 @@ import grpclib.protocol
 import trio
 from h2.errors import ErrorCodes
 
-from trio_npu_dra.kit.grpc.frame_budget import TooMuch
+from trio_npu_dra.kit.grpc.frame_budget import BudgetExceeded
 from trio_npu_dra.kit.grpc.limits import Limits
-from trio_npu_dra.kit.grpc.server_link import CONFIG, H2_CONFIG, Events, Handler, Link
+from trio_npu_dra.kit.grpc.server_link import CONFIG, H2_CONFIG, Events, Handler, PeerConnection
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ SECONDS_BETWEEN_LINES: Final = 60.0
 class ServerConnection(grpclib.protocol.H2Protocol):
     """One connection, as asyncio sees it."""
 
-    connection: Link
+    connection: PeerConnection
 
     def __init__(self, handler: Handler, connections: Connections) -> None:
         super().__init__(handler, CONFIG, H2_CONFIG)
@@ -52,7 +52,7 @@ class ServerConnection(grpclib.protocol.H2Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the peer; instead of grpclib's, which has no limits and a timer of two hours."""
         self.transport = cast("asyncio.Transport", transport)
-        self.connection = Link(self.transport, self._connections.limits)
+        self.connection = PeerConnection(self.transport, self._connections.limits)
         self.connection.flush()
         self.processor = Events(self.handler, self.connection)
         self._connections.add(self)
@@ -96,7 +96,7 @@ class ServerConnection(grpclib.protocol.H2Protocol):
             part, self._unread = self._unread[:size], self._unread[size:]
             for event in self.connection.feed(part):
                 self.processor.process(event)
-        except TooMuch as error:
+        except BudgetExceeded as error:
             self._connections.blame(self, str(error), ErrorCodes.ENHANCE_YOUR_CALM)
         except Exception as error:  # noqa: BLE001 - h2 and grpclib raise many types for bad input
             self._connections.blame(self, repr(error)[:200], None)
@@ -178,7 +178,7 @@ class Connections:
             peer.handler.close()
 
     def close(self) -> None:
-        """Close all connections; one whose peer does not read loses what is unsent.
+        """Close all connections; a peer that does not read loses the unsent bytes.
 
         No GOAWAY is sent: grpclib's client drops a reply that it reads together with one.
         """

@@ -51,7 +51,7 @@ class ServerStream(grpclib.protocol.Stream):
         deadline: Its end, on trio's clock; infinity if the caller gave none.
     """
 
-    connection: Link
+    connection: PeerConnection
     deadline: float = math.inf
 
 
@@ -75,7 +75,7 @@ def _limited(limits: Limits) -> FewStreamsH2:
     return connection
 
 
-class Link(grpclib.protocol.Connection):
+class PeerConnection(grpclib.protocol.Connection):
     """A connection and how its peer uses it.
 
     Attributes:
@@ -124,7 +124,7 @@ class Link(grpclib.protocol.Connection):
         """Wrap a call whose request is complete.
 
         Raises:
-            RpcError: The peer watches too often at once.
+            RpcError: The peer has too many watches.
         """
         self.has_request = True
         if watch and self.watches >= self._limits.watches:
@@ -171,7 +171,7 @@ class _Replying:
 class Events(grpclib.protocol.EventsProcessor):
     """Does what the peer's frames ask for."""
 
-    connection: Link
+    connection: PeerConnection
 
     def process(self, event: h2.events.Event) -> None:
         """Ignore frames of unknown types (RFC 9113, 5.5); the budget has counted them."""
@@ -216,7 +216,7 @@ class Handler(grpclib.server.Handler):
             self.cancel(stream)
 
     def _ended(self, stream: Any, release_stream: Any, task: asyncio.Task[None]) -> None:
-        """Forget a call at once; its task has done so, unless it was cancelled before it began.
+        """Forget a call; its task has done so, unless it was cancelled before it began.
 
         A cancelled call leaves a reference cycle: its error, the error's traceback, and there all
         that was read.

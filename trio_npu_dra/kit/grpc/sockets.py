@@ -37,7 +37,8 @@ def is_socket(path: Path) -> bool:
 def is_refused(path: Path) -> bool:
     """Whether it is certain that no process listens on a unix socket.
 
-    False too for what is no socket, what cannot be asked and a path that no socket can have.
+    False too for another kind of file, for a socket out of our reach, and for a path that is too
+    long.
     """
     if is_too_long(path) or not is_socket(path):
         return False

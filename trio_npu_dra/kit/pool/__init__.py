@@ -1,6 +1,6 @@
 """A node's pool of devices, and the publisher that keeps it at the API server.
 
-It knows neither what the devices are nor who allocates them.
+It knows nothing about the devices themselves, and nothing of claims.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class NodeSlices:
         slices = (await self._list())[0] if listed is None else listed
         writes = self.plan(slices, content)
         if listed is None and any(write.verb == "create" for write in writes):
-            # Perhaps the Node was made anew, and new slices would belong to the one that is gone.
+            # The Node may have been replaced: slices of a Node that is gone are garbage.
             self._owner = await self._read_owner()
             writes = self.plan(slices, content)
         return slices, writes

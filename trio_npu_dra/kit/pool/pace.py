@@ -1,7 +1,6 @@
 """How fast the publisher writes: its changes of the pool, and its repairs of other people's edits.
 
-Every watcher of ResourceSlices receives each write, and a pool that a newer one replaced before it
-was written would have told them nothing.
+Every watcher of ResourceSlices receives each write, and needs only the newest pool.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class ChangePace:
 
 
 class RepairPace:
-    """Delays before repairs: none for the first two, then doubled while somebody keeps editing."""
+    """Delays before repairs: none for the first two, then doubled while the edits go on."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -156,7 +156,7 @@ class _Publisher:
             self._news.set()
 
     async def follow_slices(self) -> None:
-        """Wake the loop when somebody changes our slices."""
+        """Wake the loop when our slices change."""
         await self._has_begun.wait()
         async with aclosing(self._slices.views(self._first_list)) as views:
             while True:
@@ -211,7 +211,7 @@ class _Publisher:
                 self._update_status(current=True, problem="")
                 self._on_event(PoolAccepted())  # the pool may have changed and changed back
                 return
-            # Back off while somebody keeps editing our slices; a new pool cuts the wait short.
+            # Back off while the edits go on; a new pool cuts the wait short.
             with trio.move_on_after(self._repair_pace.delay()):
                 await self._new_pool.wait()
         if self._pool.value != self._settled:
@@ -244,8 +244,8 @@ class _Publisher:
         """Wait until the watch shows our writes, or for `_LAG_SECONDS`, or for other work.
 
         The watch shows a write about when the API server answers it, often later. A view from
-        before looks as if somebody had undone the write, and would cost another list. But the watch
-        never shows a version here that somebody else overwrote before we had the answer.
+        before looks as if the write had been undone, and would cost another list. But the watch may
+        never show our version: another client can overwrite it before we have the answer.
         """
         with trio.move_on_after(_LAG_SECONDS):
             while (

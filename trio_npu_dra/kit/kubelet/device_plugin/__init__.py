@@ -1,4 +1,4 @@
-"""The device plugin API, for any devices: what a plugin owes the kubelet, and who has its devices.
+"""The device plugin API, for any devices: a plugin's side of it, and the list of pods with devices.
 
 A plugin serves one resource, such as `vendor.com/device`, from a socket of its own in the kubelet's
 folder of device plugins. Unlike a DRA driver it calls the kubelet to register, and again after each
