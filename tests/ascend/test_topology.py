@@ -1,5 +1,4 @@
 import dataclasses
-from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,55 +6,17 @@ from hypothesis import strategies as st
 from dev.rig.boards import die
 from trio_npu_dra.ascend.dcmi.types import Link
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
-from trio_npu_dra.ascend.topology import domains_by_links, link_between, name_groups, rings
+from trio_npu_dra.ascend.topology import domains_by_links, link_between
 from trio_npu_dra.ascend.traits import TRAITS
 
 A2 = TRAITS[ChipFamily.ASCEND_910B].domain_links
 A3 = TRAITS[ChipFamily.ASCEND_910_A3].domain_links
 
 
-def links(ids: range, link: Link) -> dict[tuple[int, int], Link]:
-    """The same link between all of *ids*."""
-    return dict.fromkeys(combinations(ids, 2), link)
-
-
-def test_a_full_mesh_is_one_ring() -> None:
-    """Eight 910B chips that all see each other over HCCS are ring-0."""
-    groups = name_groups(domains_by_links(links(range(8), Link.HCCS), A2))
-    assert groups == dict.fromkeys(range(8), "ring-0")
-
-
-def test_two_meshes_are_two_rings_named_in_order() -> None:
-    """A box with 2x8 chips has two rings; ring-0 has the lowest physical id."""
-    between = {(one, other): Link.SYS for one in range(8) for other in range(8, 16)}
-    matrix = links(range(8, 16), Link.HCCS) | links(range(8), Link.HCCS) | between
-    groups = name_groups(domains_by_links(matrix, A2))
-    assert groups[7] == "ring-0"
-    assert groups[8] == groups[15] == "ring-1"
-    assert name_groups([frozenset({2, 3}), frozenset({0, 1})])[0] == "ring-0"
-
-
-def test_the_dies_of_an_a3_board_are_one_ring() -> None:
-    """On A3 the link inside a card (SIO) and the switched links between cards connect alike."""
-    matrix = links(range(4), Link.HCCS_SWITCHED) | {(0, 1): Link.SIO, (2, 3): Link.SIO}
-    assert domains_by_links(matrix, A3) == [frozenset(range(4))]
-
-
 def test_link_six_connects_on_a3_only() -> None:
     """Older libraries for 910B call an unknown link 6, which is SIO on A3."""
     assert domains_by_links({(0, 1): Link.SIO}, A2) == []
     assert domains_by_links({(0, 1): Link.SIO}, A3) == [frozenset({0, 1})]
-
-
-def test_chips_on_pcie_are_in_no_group() -> None:
-    """Chips that meet on a host bridge get no topology group."""
-    assert name_groups(domains_by_links(links(range(4), Link.PHB), A2)) == {}
-
-
-def test_the_first_910_has_rings_of_four() -> None:
-    """A 910 board, which cannot be asked, has the rings 0-3 and 4-7."""
-    groups = name_groups(rings(range(8), 4))
-    assert [groups[number] for number in range(8)] == ["ring-0"] * 4 + ["ring-1"] * 4
 
 
 @given(st.sets(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=40))

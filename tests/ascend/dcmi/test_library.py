@@ -72,22 +72,19 @@ def test_the_driver_folders_below_the_host_root_are_searched(old_library: Librar
     assert Dcmi(old_library).library_path == old_library.path
 
 
-def test_a_missing_function_is_an_error_of_the_call(old_library: Library) -> None:
-    """A library without a function loads; calling that one says it is not supported."""
-    with pytest.raises(NotSupported, match="has no such function") as caught:
-        Dcmi(old_library).health(ChipRef(0, 0))
-    assert caught.value.code == -8255
-
-
 def test_each_call_is_told_with_its_code(old_library: Library) -> None:
-    """Metrics are made of it; a function that the library lacks is not called."""
+    """Metrics are made of it; a function that the library lacks is not called.
+
+    Texts end at their first NUL, without blanks around; no byte is an error.
+    """
     calls: list[DcmiCall] = []
     before = time.perf_counter()
     told = Dcmi(Library(old_library._cdll, "libdcmi.so", calls.append))
     with pytest.raises(DcmiError):
         told.init()
-    with pytest.raises(NotSupported):
+    with pytest.raises(NotSupported, match="has no such function") as caught:
         told.health(ChipRef(0, 0))
+    assert caught.value.code == -8255
     assert told.driver_version() == VERSION
     assert [(call.function, call.code) for call in calls] == [
         ("dcmi_init", -8005),
@@ -96,38 +93,19 @@ def test_each_call_is_told_with_its_code(old_library: Library) -> None:
     assert 0 <= sum(call.seconds for call in calls) <= time.perf_counter() - before
 
 
-def test_a_failed_call_names_the_function(old_library: Library) -> None:
-    """A code other than 0 becomes an error with the function's name."""
-    with pytest.raises(DcmiError, match="dcmi_init returned -8005"):
-        Dcmi(old_library).init()
+def test_facts_come_from_the_older_calls_too(old_library: Library) -> None:
+    """They know the vector die only, no PCI domain, and what is used of memory in percent.
 
-
-def test_chip_names_come_from_the_older_call_too(old_library: Library) -> None:
-    """Where chip_info_v2 is missing chip_info is asked; a longer struct does no harm."""
-    info = Dcmi(old_library).chip_info(ChipRef(0, 0))
+    A longer struct, as of a version of the future, does no harm.
+    """
+    dcmi, chip = Dcmi(old_library), ChipRef(1, 0)
+    info = dcmi.chip_info(chip)
     assert (info.chip_name, info.npu_name, info.ai_cores) == ("910A", "", 32)
-
-
-def test_die_ids_come_from_the_older_call_too(old_library: Library) -> None:
-    """It knows the vector die only."""
-    assert Dcmi(old_library).die_id(ChipRef(1, 0), DieKind.VDIE) == (16, 17, 18, 19, 20)
+    assert dcmi.die_id(chip, DieKind.VDIE) == (16, 17, 18, 19, 20)
     with pytest.raises(NotSupported):
-        Dcmi(old_library).die_id(ChipRef(1, 0), DieKind.DDIE)
-
-
-def test_a_pci_address_comes_from_the_older_call_too(old_library: Library) -> None:
-    """It does not tell the domain, and has the parts in another order."""
-    assert Dcmi(old_library).pci_bus_id(ChipRef(1, 0)) == "c1:1f.7"
-
-
-def test_ddr_memory_comes_from_the_older_call_too(old_library: Library) -> None:
-    """What is used it tells in percent."""
-    assert Dcmi(old_library).ddr(ChipRef(1, 0)) == Memory(size_mib=8192, used_mib=4096)
-
-
-def test_texts_lose_their_padding(old_library: Library) -> None:
-    """Texts end at their first NUL, without blanks around; no byte is an error."""
-    assert Dcmi(old_library).driver_version() == VERSION
+        dcmi.die_id(chip, DieKind.DDIE)
+    assert dcmi.pci_bus_id(chip) == "c1:1f.7"
+    assert dcmi.ddr(chip) == Memory(size_mib=8192, used_mib=4096)
 
 
 def test_ld_library_path_comes_first(tmp_path: Path) -> None:

@@ -123,25 +123,21 @@ def test_what_a_910_does_not_tell_is_none(load_board: LoadBoard) -> None:
     assert (told.ai_cores, told.ai_cpus, told.memory_mib, told.pngd) == (2, None, None, None)
 
 
-@pytest.mark.parametrize(("profile", "chip"), [("950-pod-8", ChipRef(0)), ("a3-16", CHIP)])
-def test_chips_that_cannot_be_split(load_board: LoadBoard, profile: str, chip: ChipRef) -> None:
-    """The second generation has no such calls; dies that go together are not split."""
-    dcmi, control = load_board(profile)
-    with control, pytest.raises(NotSupported):
-        dcmi.create_vdevice(chip, "vir12_3c_32g")
-
-
-def test_the_second_generation_lacks_the_settings(load_board: LoadBoard) -> None:
-    """But it shares chips."""
+def test_the_second_generation_lacks_many_calls(load_board: LoadBoard) -> None:
+    """The library is not asked: no version of it has them. It shares chips."""
     dcmi, control = load_board("950-pod-8")
     chip = ChipRef(2)
     with control:
         for lacking in (
+            lambda: dcmi.create_vdevice(chip, "vir12_3c_32g"),
             lambda: dcmi.destroy_vdevice(chip, 100),
             dcmi.vnpu_mode,
             dcmi.multi_die_policy,
+            lambda: dcmi.product_type(chip),
+            lambda: dcmi.card_power(chip),
+            lambda: dcmi.ddr(chip),
         ):
-            with pytest.raises(NotSupported):
+            with pytest.raises(NotSupported, match="of this generation"):
                 lacking()
         dcmi.set_device_share(chip, enabled=True)
         assert dcmi.device_share(chip)
