@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.file_times import next_tick
+from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.host_path import _TICK_NS, KnownPaths, resolve
 
 
@@ -90,15 +91,15 @@ def test_paths_are_looked_up_again_when_a_folder_on_the_way_has_changed(
     host: Path, change: str
 ) -> None:
     """And not before."""
-    known = KnownPaths(now=in_ten_seconds)
-    first = known.existing(str(host), ASKED)
+    seen = Host(host_root=host, known=KnownPaths(now=in_ten_seconds))
+    first = seen.existing(*ASKED)
     assert first == {"/usr/driver/lib"}
-    assert known.existing(str(host), ASKED) is first
+    assert seen.existing(*ASKED) is first
 
     next_tick()
     CHANGES[change](host)
 
-    again = known.existing(str(host), ASKED)
+    again = seen.existing(*ASKED)
     assert again == {path for path in ASKED if resolve(str(host), path)}
     assert (again is first) == (change == "nothing")
 
@@ -111,6 +112,6 @@ def test_a_folder_that_changed_a_moment_ago_is_not_relied_on(
 ) -> None:
     """Its next change may be in the same tick of the kernel's clock."""
     changed = (host / "usr").stat().st_ctime_ns  # last of all
-    known = KnownPaths(now=lambda: changed + age)
-    first = known.existing(str(host), ASKED)
-    assert (known.existing(str(host), ASKED) is first) == is_relied_on
+    seen = Host(host_root=host, known=KnownPaths(now=lambda: changed + age))
+    first = seen.existing(*ASKED)
+    assert (seen.existing(*ASKED) is first) == is_relied_on

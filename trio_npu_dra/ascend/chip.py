@@ -16,7 +16,6 @@ from trio_npu_dra.ascend.dcmi.types import (
     Link,
     Memory,
     SuperPodPlace,
-    VDevice,
 )
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Chip, ChipFamily, Links
@@ -180,23 +179,17 @@ def read_memory(dcmi: Dcmi, chip: Chip) -> Memory:
 
 
 def _split(dcmi: Dcmi, chip: Chip, known: Chip, facts: TolerantReader) -> Chip:
-    vnpus = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or ()
+    ids = facts.read("vNPUs", known.vnpus, dcmi.vnpus, chip.ref) or ()
+    before = {vdevice.id: vdevice for vdevice in known.vdevices}
+    # One that is gone meanwhile is left out.
+    read = (facts.read(f"vNPU {id_}", before.get(id_), dcmi.vdevice, chip.ref, id_) for id_ in ids)
     return replace(
         chip,
-        vnpus=vnpus,
-        vdevices=_vdevices(dcmi, chip.ref, vnpus, known, facts),
+        vnpus=ids,
+        vdevices=tuple(replace(vdevice, in_use=False) for vdevice in read if vdevice is not None),
         shares_out=facts.read("resources", known.shares_out, dcmi.total_resources, chip.ref),
         device_share=facts.read("device share", known.device_share, dcmi.device_share, chip.ref),
     )
-
-
-def _vdevices(
-    dcmi: Dcmi, ref: ChipRef, vnpus: Iterable[int], known: Chip, facts: TolerantReader
-) -> tuple[VDevice, ...]:
-    """What the library says of vNPUs; one that is gone meanwhile is left out."""
-    before = {vdevice.id: vdevice for vdevice in known.vdevices}
-    read = (facts.read(f"vNPU {vnpu}", before.get(vnpu), dcmi.vdevice, ref, vnpu) for vnpu in vnpus)
-    return tuple(replace(vdevice, in_use=False) for vdevice in read if vdevice is not None)
 
 
 def _in_super_pod(dcmi: Dcmi, chip: Chip, known: Chip, facts: TolerantReader) -> Chip:
@@ -217,8 +210,8 @@ def _in_super_pod(dcmi: Dcmi, chip: Chip, known: Chip, facts: TolerantReader) ->
 
 def _place_of(chip: Chip) -> SuperPodPlace | None:
     """The place in a super pod that a chip is known to have."""
-    facts = chip.super_pod_sdid, chip.super_pod_id, chip.super_pod_server_index
-    sdid, super_pod_id, server_index = facts
+    sdid, super_pod_id = chip.super_pod_sdid, chip.super_pod_id
+    server_index = chip.super_pod_server_index
     if sdid is None or super_pod_id is None or server_index is None:
         return None
     return SuperPodPlace(sdid=sdid, super_pod_id=super_pod_id, server_index=server_index)

@@ -59,13 +59,17 @@ async def discover(
     read = [await _read(worker, dcmi, host, identity, silent) for identity in identities]
     answering = _sure(known, read, silent)
     found = (*answering, *_absent(known, answering, silent))
-    links = _kept(known.links, found)
+    ids = {chip.physical_id for chip in found}
+    links = {pair: link for pair, link in known.links.items() if ids.issuperset(pair)}
     links |= await _read_links(worker, dcmi, answering, links, silent)
     board = Board(
         chips=_placed(found, links),
         links=links,
         driver_version=await _of_node(
-            "driver version", known.driver_version, silent, partial(_version, worker, dcmi)
+            "driver version",
+            known.driver_version,
+            silent,
+            partial(worker.call, dcmi.driver_version),
         ),
         multi_die_policy=known.multi_die_policy,
         unlisted_accelerators=unlisted_accelerators(found, host),
@@ -86,7 +90,7 @@ def without_cards(host: Host, known: Board, reason: str) -> Board:
     Known chips stay if they are on the PCI bus: their Ascend driver may be starting.
 
     Args:
-        host: Where sysfs is.
+        host: The node.
         known: The Board of the last listing.
         reason: What the Ascend driver says; a gap of the Board if the node has an accelerator.
     """
@@ -283,25 +287,14 @@ async def _read(
 async def _of_node(
     fact: str, known: T | None, silent: _Silent, read: Callable[[], Awaitable[T | None]]
 ) -> T | None:
-    """A fact of the whole node; its known value if it is not answered."""
+    """A fact of the whole node, None if it is empty; its known value if it is not answered."""
     try:
-        return await read()
+        return await read() or None
+    except NotSupported:
+        return None
     except DcmiError as error:
         silent.add_facts(f"no {fact}: {error}")
         return known
-
-
-async def _version(worker: DcmiWorker, dcmi: Dcmi) -> str | None:
-    try:
-        return await worker.call(dcmi.driver_version) or None
-    except NotSupported:
-        return None
-
-
-def _kept(links: Links, found: Iterable[Chip]) -> dict[tuple[int, int], Link]:
-    """The known links of chips on the Board: those of a silent one cannot be read."""
-    ids = {chip.physical_id for chip in found}
-    return {pair: link for pair, link in links.items() if ids.issuperset(pair)}
 
 
 async def _read_links(

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
-from trio_npu_dra.ascend.host_path import KnownPaths
+from trio_npu_dra.ascend.host_path import KnownPaths, resolve
 
 _HUAWEI: Final = "0x19e5"
 _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NICs have others
@@ -52,7 +52,14 @@ class Host:
 
     def accelerators(self) -> tuple[str, ...]:
         """PCI addresses of Huawei's accelerators, ascending; found without the Ascend driver."""
-        return tuple(sorted(self._find_accelerators()))
+        return tuple(
+            sorted(
+                device.name
+                for device in _entries(self._pci_devices)
+                if _read(device / "vendor") == _HUAWEI
+                and _read(device / "class").startswith(_PROCESSING_ACCELERATOR)
+            )
+        )
 
     def is_ascend_present(self) -> bool:
         """Whether the node has Ascend hardware, on PCI or as the node's own chip."""
@@ -97,13 +104,6 @@ class Host:
     def _numa_nodes(self) -> Path:
         return self.sysfs_root / "devices/system/node"
 
-    def _find_accelerators(self) -> Iterator[str]:
-        for device in _entries(self._pci_devices):
-            if _read(device / "vendor") == _HUAWEI and _read(device / "class").startswith(
-                _PROCESSING_ACCELERATOR
-            ):
-                yield device.name
-
     # --- files -----------------------------------------------------------------------------------
 
     def nodes_in(self, folder: str) -> list[str]:
@@ -140,7 +140,13 @@ class Host:
 
     def existing(self, *paths: str) -> frozenset[str]:
         """Those of *paths* that the host has; links on the way lead through the host's tree."""
-        return self.known.existing(str(self.host_root), paths)
+        root = str(self.host_root)
+        return self.known.look_up(
+            (root, *paths),
+            lambda note: frozenset(
+                path for path in paths if resolve(root, path, on_folder=note) is not None
+            ),
+        )
 
     def look_up(self, name: str, find: Callable[[str, Callable[[str], object]], T]) -> T:
         """What *find* returns, which is asked again only when what it depends on has changed.

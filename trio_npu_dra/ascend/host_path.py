@@ -77,15 +77,6 @@ class KnownPaths:
         self._now = now
         self._known: dict[tuple[str, ...], tuple[Any, dict[str, _Stamp | None]]] = {}
 
-    def existing(self, root: str, paths: tuple[str, ...]) -> frozenset[str]:
-        """Those of *paths* that the host has; *root* as for `resolve`."""
-        return self.look_up(
-            (root, *paths),
-            lambda note: frozenset(
-                path for path in paths if resolve(root, path, on_folder=note) is not None
-            ),
-        )
-
     def look_up(self, key: tuple[str, ...], find: Callable[[Callable[[str], object]], T]) -> T:
         """What *find* returns.
 

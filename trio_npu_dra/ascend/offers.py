@@ -227,19 +227,21 @@ def not_partitioned(board: Board, partitioning: PartitionMode) -> dict[str, str]
 def _of_chip(board: Board, chip: Chip, partitioning: PartitionMode) -> Iterator[Offer]:
     """The chip as a whole, the partitions that it could be cut into, and those of others."""
     possible = None if _why_not_cut(board, chip, partitioning) else _cut(chip, partitioning)
-    if possible is None and not chip.vnpus:
+    if possible is not None:
+        if possible.is_whole:
+            yield replace(_npu(chip), takes=possible.has, of=possible.has)
+        for partition in possible.partitions:
+            template = partition.template.replace("_", "-")  # a device name has no underscore
+            yield Offer(
+                name=f"{chip.name}-{template}-{partition.number}",
+                kind=OfferKind.VNPU,
+                chips=(chip,),
+                partition=partition,
+                takes=possible.takes[partition.template],
+                of=possible.has,
+            )
+    elif not chip.vnpus:
         yield _npu(chip)
-    if possible is not None and possible.is_whole:
-        yield replace(_npu(chip), takes=possible.has, of=possible.has)
-    for each in possible.partitions if possible else ():
-        yield Offer(
-            name=each.name,
-            kind=OfferKind.VNPU,
-            chips=(chip,),
-            partition=Partition(template=each.template.name, number=each.number),
-            takes=each.takes,
-            of=possible.has if possible else {},
-        )
     if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
         return
     for vdevice in cut_by_hand(chip, partitioning):

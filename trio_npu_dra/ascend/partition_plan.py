@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from trio_npu_dra.ascend.dcmi.types import Resources, VDevice
 from trio_npu_dra.ascend.model import Chip
+from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.ascend.splits import Split, split_of
 from trio_npu_dra.ascend.templates import Template
 
@@ -38,23 +39,6 @@ _COUNTERS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PossiblePartition:
-    """A partition that could be cut off a chip.
-
-    Attributes:
-        name: The DRA device name, such as `npu-3-vir05-1c-8g-0`.
-        number: Of those of its template.
-        template: What it gets.
-        takes: The same by counter.
-    """
-
-    name: str
-    number: int
-    template: Template
-    takes: Amounts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
     """What can be cut off a chip.
 
@@ -63,11 +47,13 @@ class PartitionPlan:
             that others cut by hand have of it.
         is_whole: Whether nobody has cut it by hand, so that all of it can be handed out as one.
         partitions: As many of each template as could exist at once; fewer of all together.
+        takes: What a partition takes, by template and counter.
     """
 
     has: Amounts
     is_whole: bool
-    partitions: tuple[PossiblePartition, ...]
+    partitions: tuple[Partition, ...]
+    takes: Mapping[str, Amounts]
 
 
 def plan_partitions(
@@ -92,14 +78,18 @@ def plan_partitions(
         counter: max(0, amount - sum(part.get(counter, 0) for part in taken))
         for counter, amount in total.items()
     }
+    takes = {template.name: _taken(template) for template in split.templates}
     return PartitionPlan(
         has={counter: amount for counter, amount in has.items() if amount},
         is_whole=not taken,
         partitions=tuple(
-            partition
-            for template in split.templates
-            for partition in _partitions(chip, template, _taken(template), has)
+            Partition(template=template, number=number)
+            for template, amounts in takes.items()
+            for number in range(
+                min(has.get(counter, 0) // amount for counter, amount in amounts.items())
+            )
         ),
+        takes=takes,
     )
 
 
@@ -108,19 +98,6 @@ def taken_by(chip: Chip, template: str) -> Amounts:
     split = split_of(chip)
     found = split.named(template) if split else None
     return _taken(found) if found else {}
-
-
-def _partitions(
-    chip: Chip, template: Template, takes: Amounts, has: Amounts
-) -> Iterable[PossiblePartition]:
-    room = min(has.get(counter, 0) // amount for counter, amount in takes.items())
-    for number in range(room):
-        yield PossiblePartition(
-            name=f"{chip.name}-{template.name.replace('_', '-')}-{number}",
-            number=number,
-            template=template,
-            takes=takes,
-        )
 
 
 def _total(split: Split, told: Resources | None) -> Amounts:

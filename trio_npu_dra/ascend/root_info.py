@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.host_path import resolve
@@ -71,15 +71,11 @@ def gives_root_info(host: Host, physical_ids: Iterable[int]) -> bool:
     return not problem
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-
-class _Rank(_Part):
+class _Rank(BaseModel):
     device_id: int
 
 
-class _File(_Part):
+class _RankTable(BaseModel):
     version: str
     topo_file_path: str
     rank_list: tuple[_Rank, ...]
@@ -101,7 +97,7 @@ def _read(root: str, note: Callable[[str], object]) -> RootInfo | None:
 
 def _judged(content: bytes, has: Callable[[str], bool]) -> RootInfo:
     try:
-        told = _File.model_validate_json(content)
+        told = _RankTable.model_validate_json(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         where = ".".join(map(str, first["loc"]))

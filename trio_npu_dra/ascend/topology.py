@@ -18,6 +18,8 @@ PhysicalIds = frozenset[int]
 def topology_groups(chips: Iterable[Chip], links: Links) -> dict[int, str]:
     """Name of the HCCS domain by physical id; a chip that reaches no other is in none.
 
+    `ring-0` has the lowest physical id.
+
     If a chip is the only one of its family, there is no other chip to compare with: the board
     decides.
 
@@ -33,13 +35,16 @@ def topology_groups(chips: Iterable[Chip], links: Links) -> dict[int, str]:
         traits = TRAITS[family]
         ids = frozenset(chip.physical_id for chip in members)
         if traits.ring_size is not None:
-            domains += rings(ids, traits.ring_size)
+            size = traits.ring_size
+            starts = {number - number % size for number in ids}
+            domains += [ids.intersection(range(start, start + size)) for start in starts]
         elif len(members) > 1:
             among = {pair: link for pair, link in links.items() if ids.issuperset(pair)}
             domains += domains_by_links(among, traits.domain_links)
         elif traits.has_hccs and members[0].board_id not in traits.boards_without_hccs:
             domains.append(ids)
-    return name_groups(domains)
+    ordered = sorted(domains, key=min)
+    return {number: f"ring-{ring}" for ring, domain in enumerate(ordered) for number in domain}
 
 
 def link_between(board: Board, one: Chip, other: Chip) -> Link | None:
@@ -63,17 +68,3 @@ def domains_by_links(links: Links, kinds: frozenset[Link]) -> list[PhysicalIds]:
             joined = domain_of.get(one, {one}) | domain_of.get(other, {other})
             domain_of.update(dict.fromkeys(joined, joined))
     return list({frozenset(domain) for domain in domain_of.values()})
-
-
-def rings(physical_ids: Iterable[int], size: int) -> list[PhysicalIds]:
-    """Domains by the board's design: *size* chips of consecutive physical ids."""
-    members: dict[int, set[int]] = {}
-    for number in physical_ids:
-        members.setdefault(number // size, set()).add(number)
-    return [frozenset(ring) for ring in members.values()]
-
-
-def name_groups(domains: Iterable[PhysicalIds]) -> dict[int, str]:
-    """Name of the topology group by physical id: `ring-0` has the lowest physical id."""
-    ordered = sorted(domains, key=min)
-    return {number: f"ring-{ring}" for ring, domain in enumerate(ordered) for number in domain}

@@ -211,7 +211,9 @@ class DcmiWorker:
         with trio.move_on_after(job.deadline_seconds):
             await job.done.wait()
         if not job.done.is_set():
-            self._write_off(job)
+            self._thread.leave()
+            self._thread = None
+            self._leave_behind(job)
 
     def _refusal(self, job: Job) -> Busy | NotReady | None:
         """Why *job* may not run now, if so."""
@@ -235,13 +237,6 @@ class DcmiWorker:
         """The error of a caller for which *out* takes too long."""
         is_hung = out.seconds_in_function() >= self._hung_seconds
         return (Busy if is_hung else Slow)(TIME_OUT, "", meaning)
-
-    def _write_off(self, job: Job) -> None:
-        """Stop waiting for *job*; its thread goes with it."""
-        assert self._thread is not None
-        self._thread.leave()
-        self._thread = None
-        self._leave_behind(job)
 
     def _leave_behind(self, job: Job) -> None:
         """Note that *job* is out, and fail it."""
