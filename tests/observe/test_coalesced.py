@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_npu_dra.kit.http.coalesced import Coalesced
+from trio_npu_dra.kit.http import Coalesced
 
 
 class Maker:

@@ -1,1 +1,4 @@
-"""What any DRA driver needs; it knows no NPU, and nothing else of this package."""
+"""Base, gRPC, HTTP, API server, kubelet and pool: the parts that any DRA driver needs.
+
+It must not know any hardware, and imports nothing of the other houses.
+"""

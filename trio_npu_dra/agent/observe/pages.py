@@ -10,8 +10,14 @@ import trio
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from trio_npu_dra.kit.http import HttpRequest, HttpResponse, LateHandler, answered, routed
-from trio_npu_dra.kit.http.coalesced import Coalesced
+from trio_npu_dra.kit.http import (
+    Coalesced,
+    HttpRequest,
+    HttpResponse,
+    LateHandler,
+    answered,
+    routed,
+)
 from trio_npu_dra.kit.kubelet.probes import Probe, Probes
 
 SCRAPE_SECONDS: Final = 1.0

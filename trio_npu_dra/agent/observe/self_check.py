@@ -9,7 +9,7 @@ from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Bridge
-from trio_npu_dra.kit.http.coalesced import Coalesced
+from trio_npu_dra.kit.http import Coalesced
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.probes import silent_sockets
 from trio_npu_dra.kit.kubelet.registration import RegistrationStatus

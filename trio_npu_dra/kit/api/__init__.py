@@ -1,8 +1,9 @@
-"""The raw Kubernetes client: the verbs and object parts this driver needs.
+"""A Kubernetes client: the verbs and the object parts that a DRA driver needs, without devices.
 
-Which code retries which failure, each rule in one place:
+Rooms import the public modules below: a face that imported them would load httpx and YAML for
+commands that only parse objects. Each failure is retried in one place:
 
-| failure | retried by |
+| failure | who retries |
 |---|---|
 | a kept-alive connection breaks under a GET; 401 with a replaced identity | `transport`, once |
 | a watch ends, breaks or is refused; a list fails | `watch`, for ever, as `retry` paces it |
@@ -10,8 +11,26 @@ Which code retries which failure, each rule in one place:
 | anything else | the caller, if `error.retryable` (429, 5xx, no answer) |
 
 The client never repeats a write: only its caller knows whether to read first. Every caller paces
-itself with jitter and waits as long as `Unavailable.retry_after` says: loops by `retry`, claims
-within the kubelet's call by `claims.patience`, which tries again after 401 and 403 too. An answer
-that is not understood (`Unreadable`) lasts longer than an outage: then `retry` waits up to five
-minutes.
+itself with jitter and waits as long as `Unavailable.retry_after` says: loops by `retry`, calls
+within their own deadline. An answer that is not understood (`Unreadable`) lasts longer than an
+outage: then `retry` waits up to five minutes.
 """
+
+__all__ = [
+    "answers",
+    "applied",
+    "bodies",
+    "client",
+    "credentials",
+    "envelopes",
+    "kubeconfig",
+    "material",
+    "objects",
+    "pages",
+    "parsing",
+    "quantity",
+    "retry",
+    "tls",
+    "transport",
+    "watch",
+]

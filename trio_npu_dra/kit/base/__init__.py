@@ -1,1 +1,18 @@
-"""Errors, files, time and tasks, as everybody here uses them."""
+"""Errors, files, locks, time and values that tasks wait for: the ground of all other rooms.
+
+Rooms import its modules. It must not know devices, the kubelet or the API server.
+"""
+
+__all__ = [
+    "after_reply",
+    "backoff",
+    "boot",
+    "errors",
+    "file_lock",
+    "health",
+    "last_result",
+    "observable",
+    "storage",
+    "terminal",
+    "watchdog",
+]

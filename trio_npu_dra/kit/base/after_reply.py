@@ -10,11 +10,11 @@ from typing import Final, NoReturn
 import trio
 
 SECONDS: Final = 0.001
-"""Long enough for the answer to leave, and for others of a burst to come."""
+"""Long enough for the reply to leave, and for more calls of a burst to come."""
 
 
 class AfterReply:
-    """Calls functions a moment later; `run` must run for that. Belongs to one trio run."""
+    """Calls functions a moment later, while `run` runs; in one trio run."""
 
     def __init__(self) -> None:
         self._due: deque[Callable[[], object]] = deque()
@@ -30,7 +30,7 @@ class AfterReply:
             self._alarm.deadline = trio.current_time() + SECONDS
 
     async def run(self) -> NoReturn:
-        """Call what is due, until cancelled; nothing that was due by then is left out."""
+        """Call functions as they become due, until cancelled; then call all the rest."""
         try:
             while True:
                 with self._alarm:
@@ -38,7 +38,7 @@ class AfterReply:
                 self._alarm = trio.CancelScope()
                 self._catch_up()
         finally:
-            self._has_ended = True  # calls that are cancelled with us may still end
+            self._has_ended = True  # calls that are cancelled with this task may still end
             self._catch_up()
 
     def _catch_up(self) -> None:

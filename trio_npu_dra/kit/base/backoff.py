@@ -19,11 +19,11 @@ class Backoff:
     limit: float
 
     def pause(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row, one or more."""
+        """Seconds to wait after one or more failures in a row."""
         # The exponent is bounded because a float is.
         return min(self.limit, self.first * 2.0 ** min(failures - 1, 64))
 
 
 def spread() -> float:
-    """A random factor from a half to one, so that many nodes do not try again at one moment."""
+    """A random factor from a half to one, so that many nodes do not try again together."""
     return random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, keeps no secret

@@ -1,4 +1,4 @@
-"""This boot of the node: its id, and a clock that nobody sets while it lasts."""
+"""This boot of the node: its id, and a clock that goes on steadily until the next boot."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Final
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-"""Where Linux says which boot this is, in containers too."""
+"""The boot's id, in containers too."""
 
 _SET_SECONDS: Final = 60.0
 """Clocks that differ by more were set in between; by less, they were slewed."""
 
 
 def read_boot_id(path: Path = BOOT_ID) -> str:
-    """Which boot of the node this is; empty if it cannot be told."""
+    """The id of this boot; empty if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
@@ -24,26 +24,26 @@ def read_boot_id(path: Path = BOOT_ID) -> str:
 
 
 def seconds_since_boot() -> float:
-    """How long the node has run, suspended or not."""
+    """Seconds since the boot, with the time that the node was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """A boot of the node, on somebody's clock.
+    """A boot of the node, as one process saw it.
 
     Attributes:
-        id: Which one; empty if it cannot be told.
-        began: When, in seconds since 1970 as that clock has it.
+        id: Empty if unknown.
+        began: Seconds since 1970, by the node's clock when the process started.
     """
 
     id: str
     began: float
 
     def set_since(self, earlier: Boot) -> float:
-        """By how many seconds the clock was set forward since *earlier* (back if negative).
+        """Seconds by which the clock was set forward since *earlier* (back if negative).
 
-        0.0 if that is not known, because it was another boot.
+        0.0 if that is unknown, because it was another boot.
         """
         seconds = self.began - earlier.began
         is_known = self.id == earlier.id != ""
@@ -51,14 +51,9 @@ class Boot:
 
 
 class SteadyClock:
-    """Seconds since 1970, as the node's clock said when this one was made, and steady since.
+    """Seconds since 1970 by the node's clock at the start, and steady since.
 
-    What was to last for hours must not end because somebody set the node's clock.
-
-    Args:
-        wall: The node's clock.
-        running: Seconds since the boot.
-        boot_id: Which boot it is.
+    A pause of hours must not end because an administrator sets the node's clock.
     """
 
     def __init__(
@@ -74,5 +69,5 @@ class SteadyClock:
         )
 
     def __call__(self) -> float:
-        """What time it is."""
+        """The time."""
         return self.boot.began + self._running()

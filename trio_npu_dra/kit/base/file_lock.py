@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -32,80 +32,71 @@ async def hold(
     """Hold the lock on a file while inside; a cancelled wait holds nothing.
 
     Args:
-        path: The lock file; made when missing, never removed. Something foreign in its place is
-            set aside.
+        path: The lock file; made when missing, never removed. A foreign file, folder or link in its
+            place is set aside.
         pause_seconds: Time between two tries.
-        patience_seconds: How long to go on trying.
+        patience_seconds: Time for all tries.
 
     Yields:
         The descriptor of the open file.
 
     Raises:
-        LockHeld: Somebody else keeps it for too long.
+        LockHeld: Another process holds it for longer.
         StorageError: The file cannot be opened.
     """
-    descriptor = await acquire(path, pause_seconds=pause_seconds, patience_seconds=patience_seconds)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)  # which unlocks
-
-
-async def acquire(path: Path, *, pause_seconds: float, patience_seconds: float = math.inf) -> int:
-    """Take the lock as `hold` does; the caller closes the descriptor, which unlocks."""
     give_up_at = trio.current_time() + patience_seconds
     with _Contender(path) as contender:
         while (descriptor := contender.try_lock()) is None:
             if trio.current_time() > give_up_at:
-                raise _held(path, patience_seconds)
+                raise LockHeld(_HELD.format(path, patience_seconds))
             await trio.sleep(pause_seconds)
-    return descriptor
+        yield descriptor
 
 
 @asynccontextmanager
 async def hold_patiently(path: Path, *, pause_seconds: float, waits: str) -> AsyncIterator[None]:
-    """Hold the lock while inside, however long that takes; also where the file cannot be used yet.
+    """Hold the lock while inside, however long the wait; also while the file cannot be used yet.
 
     Args:
         path: As for `hold`.
         pause_seconds: Time between two tries.
-        waits: Says in the log what waits while the file cannot be used; once for each problem.
+        waits: The log line about the work that waits, once for each problem with the file.
     """
     logged = ""
-    while True:
-        try:
-            descriptor = await acquire(path, pause_seconds=pause_seconds)
-            break
-        except StorageError as error:
-            if str(error) != logged:
-                logged = str(error)
-                log.error(waits, extra={"problem": logged})
-        await trio.sleep(pause_seconds)
-    try:
+    with _Contender(path) as contender:
+        while True:
+            try:
+                if contender.try_lock() is not None:
+                    break
+            except StorageError as error:
+                contender.close()
+                if str(error) != logged:
+                    logged = str(error)
+                    log.error(waits, extra={"problem": logged})
+            await trio.sleep(pause_seconds)
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
 def hold_blocking(path: Path, *, pause_seconds: float, patience_seconds: float) -> Iterator[None]:
-    """The same as `hold` for a thread of its own; on the event loop it blocks everybody."""
+    """`hold` for a thread of its own: on the event loop it blocks all tasks."""
     give_up_at = time.monotonic() + patience_seconds
     with _Contender(path) as contender:
-        while (descriptor := contender.try_lock()) is None:
+        while contender.try_lock() is None:
             if time.monotonic() > give_up_at:
-                raise _held(path, patience_seconds)
+                raise LockHeld(_HELD.format(path, patience_seconds))
             time.sleep(pause_seconds)
-    try:
         yield
-    finally:
-        os.close(descriptor)
+
+
+_HELD = "another process has held {} for {:.0f} s"
 
 
 class _Contender:
-    """A wait for the lock. It waits at the file that it has opened, also once that has no name.
+    """A process that waits for the lock, then has it until the end of the block.
 
-    So the holder of a file that somebody removed is waited for.
+    It waits at the file that it has opened, even if that file loses its name meanwhile: so it waits
+    for the holder of a file that somebody removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -116,45 +107,32 @@ class _Contender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self.close()
 
-    def try_lock(self) -> int | None:
-        """The descriptor of the locked file, then the caller's; `None` when to try again."""
-        self._opened = self._opened or _try_open(self._path)
-        if self._opened is None:
-            return None
-        descriptor, found = self._opened
-        if not _try_lock(self._path, descriptor):
-            return None
-        if not _names(self._path, found):
-            self._close()
-            return None
-        self._opened = None
-        return descriptor
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the file, which unlocks it."""
         if self._opened is not None:
             os.close(self._opened[0])
         self._opened = None
 
-
-def _held(path: Path, seconds: float) -> LockHeld:
-    return LockHeld(f"another process has held {path} for {seconds:.0f} s")
-
-
-def _try_lock(path: Path, descriptor: int) -> bool:
-    with storage.translated(f"lock {path}"):
-        return storage.try_lock(descriptor)
-
-
-def _try_open(path: Path) -> tuple[int, os.stat_result] | None:
-    """Open the lock file; `None` when something foreign was there: the caller tries again."""
-    with storage.translated(f"open {path}"):
-        try:
-            return _open(path)
-        except ForeignFile:
-            _make_way(path)
-            return None
+    def try_lock(self) -> int | None:
+        """The descriptor of the locked file, or `None` to try again later."""
+        with storage.translated(f"open {self._path}"):
+            if self._opened is None:
+                try:
+                    self._opened = _open(self._path)
+                except ForeignFile:
+                    _make_way(self._path)
+                    return None
+        descriptor, found = self._opened
+        with storage.translated(f"lock {self._path}"):
+            if not storage.try_lock(descriptor):
+                return None
+        with storage.translated(f"look at {self._path}"), suppress(FileNotFoundError):
+            if os.path.samestat(os.lstat(self._path), found):
+                return descriptor
+        self.close()
+        return None
 
 
 def _open(path: Path) -> tuple[int, os.stat_result]:
@@ -183,11 +161,3 @@ def _make_way(path: Path) -> None:
             os.close(descriptor)
     finally:
         os.close(folder)
-
-
-def _names(path: Path, found: os.stat_result) -> bool:
-    with storage.translated(f"look at {path}"):
-        try:
-            return os.path.samestat(os.lstat(path), found)
-        except FileNotFoundError:
-            return False

@@ -1,4 +1,4 @@
-"""The health of a device, as the kubelet and everybody here tell it."""
+"""The health of a device, in the kubelet's words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class HealthState(Enum):
-    """The states of a device in the kubelet's device health API, in the words of a pod's status."""
+    """The states of the kubelet's device health API, with the words of a pod's status."""
 
     UNKNOWN = "Unknown"
     HEALTHY = "Healthy"

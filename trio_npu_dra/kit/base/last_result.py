@@ -13,8 +13,8 @@ R = TypeVar("R")
 def keeps_last_result(function: Callable[P, R]) -> Callable[P, R]:
     """Let a pure function keep its last result, for a call with equal arguments.
 
-    `functools.lru_cache` would hash the arguments, which for a Board takes as long as what is made
-    of it. Equal arguments are mostly the same objects, which is seen at once.
+    `functools.lru_cache` would hash the arguments, which for large values takes as long as the
+    function. Equal arguments are mostly the same objects, so the comparison is cheap.
     """
     last: tuple[object, R] | None = None
 

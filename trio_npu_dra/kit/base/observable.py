@@ -19,10 +19,7 @@ LAZY_SECONDS: Final = 0.05
 
 
 class Observable(Generic[T]):
-    """One value, replaced as a whole, with any number of waiting readers.
-
-    Belongs to one trio run; `set` must be called from it.
-    """
+    """One value, replaced as a whole, with any number of waiting readers, in one trio run."""
 
     def __init__(self, value: T) -> None:
         self._value = value
@@ -36,11 +33,7 @@ class Observable(Generic[T]):
         return self._value
 
     def set(self, value: T) -> bool:
-        """Replace the value; an equal value wakes no reader.
-
-        Returns:
-            Whether the value changed.
-        """
+        """Replace the value, and return whether it changed; an equal value wakes no reader."""
         if value == self._value:
             return False
         self._value = value
@@ -52,25 +45,25 @@ class Observable(Generic[T]):
         return True
 
     def changes(self) -> AsyncIterator[T]:
-        """Iterate over the present value, then the newest after each change, until cancelled.
+        """Iterate over the present value, then the newest after each change.
 
-        The iterator holds nothing: a loop over it may end at any time.
+        A loop over it may end at any time, because there is nothing to close.
         """
         return _Changes(self)
 
     async def wait_until(self, is_wanted: Callable[[T], bool]) -> T:
-        """Return the value as soon as it is wanted, which may be at once."""
+        """Return the value as soon as it is wanted, perhaps without a wait."""
         while not is_wanted(self._value):
             await self._changed.wait()
         return self._value
 
     async def wait_for_other(self, value: T) -> T:
-        """Return the value as soon as it is another one than *value*, which may be at once."""
+        """Return the value as soon as it differs from *value*, perhaps without a wait."""
         return await self.wait_until(lambda now: now != value)
 
     @contextmanager
     def _told_to(self, listener: Callable[[], None]) -> Iterator[None]:
-        """Call *listener* after each change; it wakes nobody who is not concerned."""
+        """Call *listener* after each change."""
         self._listeners.append(listener)
         try:
             yield
@@ -105,16 +98,15 @@ async def derive(
 ) -> None:
     """Keep *target* at the value that *function* derives from the sources, until cancelled.
 
-    Sources that change together cost one call of *function*. Started once *target* has a derived
-    value.
+    Sources that change together cost one call of *function*.
 
     Args:
-        target: What is set.
+        target: Gets the derived values.
         function: Reads the sources.
-        sources: Each change is followed at once.
-        lazily: Further sources, which change often and matter little: a change is followed after
-            `LAZY_SECONDS`, with all others until then.
-        task_status: Started, as said above.
+        sources: *target* follows each change immediately.
+        lazily: Further sources, which change often and matter little: *target* follows a change
+            after `LAZY_SECONDS`, with all changes until then.
+        task_status: Started once *target* has a derived value.
     """
     changed, alarm = trio.Event(), trio.CancelScope()
 
@@ -124,7 +116,7 @@ async def derive(
     def note_lazily() -> None:
         alarm.deadline = min(alarm.deadline, trio.current_time() + LAZY_SECONDS)
 
-    with ExitStack() as listening:  # to what is one unit with this function, as above
+    with ExitStack() as listening:  # one unit with Observable, as above
         for source in sources:
             listening.enter_context(source._told_to(note_change))  # noqa: SLF001
         for source in lazily:

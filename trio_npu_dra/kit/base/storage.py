@@ -3,11 +3,11 @@
 The daemon is root, so a name must not lead it elsewhere. It opens only regular files of its own
 user and of limited size, follows no symbolic link, and waits for no peer when it opens a file.
 Anything else under one of its names is *foreign*, a `ForeignFile`: readers take it for a file
-without content, and writers replace it. A rename follows no link either; a folder cannot be
-replaced, so it is renamed to `<name>.foreign-<random>` and stays for people to examine.
+without content, and writers replace it. A rename follows no link either; it cannot replace a
+folder, which gets the name `<name>.foreign-<random>` and stays for people to examine.
 
-Callers choose whether content is synced to the disk, and folders: whether a file exists mostly
-matters only until the next reboot (`holds.ledger`), and until then the kernel shows it to everyone.
+Callers choose whether to sync content and folders to the disk: whether a file exists mostly
+matters only until the next reboot, and until then the kernel shows it to every process.
 
 Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.
 """
@@ -73,7 +73,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = Tru
         try:
             _write_once(path, data, mode, sync)
         except FileNotFoundError:
-            # Another instance took the writer for dead, or the folder is missing.
+            # Another instance took this writer for dead, or the folder is missing.
             _write_once(path, data, mode, sync)
 
 
@@ -98,11 +98,7 @@ def _write_once(path: Path, data: bytes, mode: int, sync: bool) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """See that a power cut neither loses names in *folder* nor brings names back.
-
-    Raises:
-        StorageError: It is missing, or the disk fails.
-    """
+    """Make sure that a power cut neither loses names in *folder* nor brings names back."""
     with translated(f"sync {folder}"):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -112,11 +108,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def rename(path: Path, target: Path) -> None:
-    """Give a file another name; a file of that name is replaced, a folder is set aside.
-
-    Raises:
-        StorageError: The disk is read-only or fails.
-    """
+    """Give a file another name: replace a file of that name, set a folder aside."""
     with translated(f"rename {path}"):
         _replace(path, target)
 
@@ -130,14 +122,7 @@ def _replace(path: str | Path, target: Path) -> None:
 
 
 def remove(path: Path) -> bool:
-    """Remove a file, or set aside the folder that has its name; a missing one is fine.
-
-    Returns:
-        Whether it was there.
-
-    Raises:
-        StorageError: It exists and cannot be removed.
-    """
+    """Remove a file, or set aside the folder that has its name; return whether it existed."""
     with translated(f"remove {path}"):
         try:
             os.unlink(path)
@@ -149,14 +134,7 @@ def remove(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename something foreign, whatever it is, and log that.
-
-    Returns:
-        Its new name, which is none of our files' names.
-
-    Raises:
-        StorageError: The disk is read-only or fails.
-    """
+    """Rename something foreign of any kind, log that, and return its new path."""
     aside = path.with_name(f"{path.name}.foreign-{os.urandom(4).hex()}")
     with translated(f"set {path} aside"):
         found = path.lstat()
@@ -173,16 +151,13 @@ def is_set_aside(name: str) -> bool:
     return _FOREIGN.fullmatch(name) is not None
 
 
-# --- what killed writers leave -------------------------------------------------------------------
+# --- temporary files of killed writers -----------------------------------------------------------
 
 
 def remove_unfinished(folder: Path, prefix: str) -> None:
     """Remove temporary files of killed writers from *folder*, for files that begin with *prefix*.
 
     The temporary file of a live writer stays, whatever process it is in.
-
-    Raises:
-        StorageError: The folder cannot be read.
     """
     with translated(f"read {folder}"):
         try:
@@ -202,7 +177,7 @@ def is_unfinished(name: str) -> bool:
 def remove_if_abandoned(path: Path) -> None:
     """Remove a temporary file whose writer is dead; one that cannot be removed does no harm.
 
-    A lock file may have got its name since it was opened: that one is its owner's.
+    It may be a lock file too, which another process has replaced since: then that one stays.
     """
     try:
         descriptor, found = open_file(path, os.O_RDONLY)
@@ -254,25 +229,25 @@ def holds(path: Path, data: bytes, *, mode: int) -> bool:
     """Whether a file is ours, has these permission bits and contains exactly *data*."""
     try:
         descriptor, found = open_file(path, os.O_RDONLY)
-    except (OSError, ForeignFile):  # what cannot be read is to be written anew
+    except (OSError, ForeignFile):  # the caller writes an unreadable file again
         return False
     try:
         return has_form(found, mode=mode) and (
             found.st_size == len(data) and os.read(descriptor, len(data)) == data
         )
-    except OSError:  # such as bad blocks: as above
+    except OSError:  # such as bad blocks
         return False
     finally:
         os.close(descriptor)
 
 
 def has_form(found: os.stat_result, *, mode: int) -> bool:
-    """Whether it is a regular file of ours with these permission bits."""
+    """Whether it is a regular file of this user with these permission bits."""
     return found.st_mode == stat.S_IFREG | mode and found.st_uid == os.geteuid()
 
 
 def open_file(path: Path, flags: int, *, any_owner: bool = False) -> tuple[int, os.stat_result]:
-    """Open a regular file of ours.
+    """Open a regular file of this user.
 
     Returns:
         The descriptor, which the caller closes, and the status of the open file.
@@ -313,19 +288,16 @@ def _describe(found: os.stat_result) -> str:
 def make_folder(path: Path, *, mode: int) -> bool:
     """Make a folder, or restore owner, group and permission bits of an existing one.
 
-    Folders above it are not made: if the kubelet's own folder is missing, it is not mounted.
-
-    Args:
-        path: The folder.
-        mode: Its permission bits, not narrowed by the umask.
+    Folders above it are not made: if the kubelet's own folder is missing, it is not mounted. The
+    umask does not narrow *mode*.
 
     Returns:
-        Whether it was missing.
+        Whether the folder was missing.
 
     Raises:
-        ForeignFile: Something else has its name. A link is not followed: its author would get
-            the claims of the node.
-        StorageError: It cannot be made.
+        ForeignFile: Something else has its name. A link to a folder counts too: its author would
+            get the claims of the node.
+        StorageError: The folder cannot be made.
     """
     is_missing = False
     with translated(f"make {path}"):
@@ -339,14 +311,8 @@ def make_folder(path: Path, *, mode: int) -> bool:
     if not stat.S_ISDIR(found.st_mode):
         raise ForeignFile(f"cannot make {path}: {_describe(found)} is in its place")
     ours = (stat.S_IFDIR | mode, os.geteuid(), os.getegid())
-    if (found.st_mode, found.st_uid, found.st_gid) != ours:
-        _put_back(path, mode)
-        if not is_missing:
-            log.warning("mode and owner of a folder are put back", extra={"path": str(path)})
-    return is_missing
-
-
-def _put_back(path: Path, mode: int) -> None:
+    if (found.st_mode, found.st_uid, found.st_gid) == ours:
+        return is_missing
     with translated(f"put back mode and owner of {path}"):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
         try:
@@ -354,6 +320,9 @@ def _put_back(path: Path, mode: int) -> None:
             os.fchmod(descriptor, mode)
         finally:
             os.close(descriptor)
+    if not is_missing:
+        log.warning("mode and owner of a folder are put back", extra={"path": str(path)})
+    return is_missing
 
 
 def try_lock(descriptor: int) -> bool:
@@ -366,12 +335,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 class translated:  # noqa: N801 - as those of contextlib; a generator would take four times as long
-    """Raise errors of the operating system as one of ours: "cannot *action*: …".
-
-    Args:
-        action: What is done inside.
-        into: Makes our error of that text.
-    """
+    """Raise errors of the operating system as *into*: "cannot *action*: …"."""
 
     __slots__ = ("_action", "_into")
 

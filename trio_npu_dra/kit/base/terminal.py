@@ -1,4 +1,4 @@
-"""Text for terminals, in which nothing that others wrote moves the cursor or looks like ours."""
+"""Text for terminals: foreign text in it neither moves the cursor nor looks like the program's."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ the Braille pattern without a dot."""
 
 
 def visible(text: str) -> str:
-    r"""A line in which everything shows; what would not is as in JSON: `\u001b`, `\n`, `\u202e`.
+    r"""A line in which everything shows, with escapes as in JSON: `\u001b`, `\n`, `\u202e`.
 
-    That is what controls the terminal, ends lines, changes the direction of writing, or shows as
-    nothing. Of JSON itself it leaves the meaning as it is.
+    It escapes characters that control the terminal, end lines, change the direction of writing, or
+    show as nothing. JSON keeps its meaning.
     """
     if text.isprintable() and (text.isascii() or not _BLANK.search(text)):
         return text
@@ -29,5 +29,5 @@ def visible(text: str) -> str:
 
 
 def say(*lines: str, stream: TextIO | None = None) -> None:
-    """Print lines, on standard output if no *stream* is given."""
+    """Print lines, on standard output by default."""
     print("".join(f"{visible(line)}\n" for line in lines), end="", file=stream, flush=True)

@@ -1,12 +1,12 @@
-"""The steps of the daemon's loops that are under way, and those that take too long.
+"""Finds loops of the daemon that are stuck.
 
 A loop that waits for news may wait for ever; a loop that works on something may not. So a loop
-marks each step of its work, with a limit, and `stuck` names the steps that are past their limits:
+marks each step of its work, with a limit, and `overdue` names the steps that are past their limits:
 
     with watchdog.step("repairing CDI files", limit=60):
         ...
 
-Steps belong to the trio run in which they were begun.
+Steps belong to the trio run in which they began.
 """
 
 from __future__ import annotations
@@ -30,12 +30,7 @@ _UNDER_WAY: trio.lowlevel.RunVar[dict[_Step, None]] = trio.lowlevel.RunVar("step
 
 @contextmanager
 def step(name: str, *, limit: float) -> Iterator[None]:
-    """Mark that a step is under way while inside.
-
-    Args:
-        name: The step's name, for operators.
-        limit: Seconds after which the step counts as stuck.
-    """
+    """Mark that a step is under way inside; after *limit* seconds it counts as stuck."""
     steps = _steps()
     mark = _Step(name=name, began=trio.current_time(), limit=limit)
     steps[mark] = None

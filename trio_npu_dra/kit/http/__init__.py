@@ -1,15 +1,15 @@
 """A small HTTP server on trio and h11, for probes, Prometheus and people.
 
-`messages` has requests and answers, `routes` finds the page, `connection` speaks HTTP with one
-client, `server` decides which connections stay open.
+It must not know what its pages show.
 """
 
+from trio_npu_dra.kit.http.coalesced import Coalesced
 from trio_npu_dra.kit.http.connection import answered
-from trio_npu_dra.kit.http.messages import Handler, HttpRequest, HttpResponse
-from trio_npu_dra.kit.http.routes import LateHandler, routed
+from trio_npu_dra.kit.http.handlers import Handler, HttpRequest, HttpResponse, LateHandler, routed
 from trio_npu_dra.kit.http.server import HttpLimits, serve_http
 
 __all__ = [
+    "Coalesced",
     "Handler",
     "HttpLimits",
     "HttpRequest",

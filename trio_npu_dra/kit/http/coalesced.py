@@ -1,4 +1,4 @@
-"""One answer for all clients that ask at about the same time."""
+"""One value for all clients that ask at about the same time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class Coalesced(Generic[T]):
-    """A value that is made on request, once at a time, and given to all who wait for it.
+    """Makes a value on request, once at a time, for all tasks that wait for it.
 
-    `run` does the work, not the callers of `get`: so it is neither repeated nor cancelled when they
-    come and go.
+    `run` does the work, not the callers of `get`: so nothing repeats or cancels it when they come
+    and go.
 
     Args:
         make: Makes the value.
-        seconds: How long a value is given out after it was made.
+        seconds: How long `get` returns a value after it was made.
     """
 
     def __init__(self, make: Callable[[], Awaitable[T]], *, seconds: float) -> None:

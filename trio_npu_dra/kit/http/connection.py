@@ -1,6 +1,6 @@
 """HTTP with one client: one request, one answer, then the connection ends.
 
-Prometheus and probes ask every few seconds, so a connection that stays open would save nothing.
+Prometheus and probes ask every few seconds, so an open connection would save nothing.
 Without keep-alive there is no pipelining to limit and no idle connection to keep; and a client that
 asks as fast as it can gets only the turns of the event loop that the accept loop gives it.
 """
@@ -13,7 +13,7 @@ from typing import Final
 import h11
 import trio
 
-from trio_npu_dra.kit.http.messages import Handler, HttpRequest, HttpResponse
+from trio_npu_dra.kit.http.handlers import Handler, HttpRequest, HttpResponse
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ async def receive_request(
     """Read the head of one request.
 
     Returns:
-        The request, or the answer to a malformed one; None if the client left.
+        The request, or the response to a malformed one; None if the client left.
 
     Raises:
         trio.BrokenResourceError: The client reset the connection.
@@ -60,7 +60,7 @@ async def receive_request(
 
 
 async def answered(handler: Handler, request: HttpRequest) -> HttpResponse:
-    """Let *handler* answer; a bug in a page fails that answer, not the daemon."""
+    """The handler's response; a bug in a page fails that response, not the daemon."""
     try:
         return await handler(request)
     except Exception:  # boundary: a broken page must not stop claims
@@ -68,32 +68,34 @@ async def answered(handler: Handler, request: HttpRequest) -> HttpResponse:
         return HttpResponse(status=500, body="bug in the driver: see its log\n")
 
 
-async def send_answer(
-    client: trio.abc.HalfCloseableStream, answer: HttpResponse, *, with_body: bool
+async def send_response(
+    client: trio.abc.HalfCloseableStream, response: HttpResponse, *, with_body: bool
 ) -> None:
-    """Send *answer* and end our side of the connection.
-
-    A body that many clients share is not copied for each.
+    """Send *response* and end the server's side of the connection.
 
     Raises:
         trio.BrokenResourceError: The client reset the connection.
     """
-    body = answer.body.encode() if isinstance(answer.body, str) else answer.body
+    body = response.body.encode() if isinstance(response.body, str) else response.body
     headers = [
-        ("content-type", answer.content_type),
+        ("content-type", response.content_type),
         ("content-length", str(len(body))),
         ("connection", "close"),
     ]
-    if answer.allow:
-        headers.append(("allow", answer.allow))
-    await client.send_all(_head(answer.status, headers))
-    if with_body:
+    if response.allow:
+        headers.append(("allow", response.allow))
+    head = h11.Connection(h11.SERVER).send(
+        h11.Response(status_code=response.status, headers=headers)
+    )
+    assert head is not None
+    await client.send_all(head)
+    if with_body:  # not through h11, which would copy a body that many clients share
         await client.send_all(body)
     await client.send_eof()
 
 
 async def read_rest(client: trio.abc.HalfCloseableStream) -> None:
-    """Read what the client still sends, within limits, until it closes the connection.
+    """Read the rest of a request, within limits, until the client closes the connection.
 
     The kernel resets a connection that is closed with unread bytes, and a client that is still
     sending a body may then lose the answer.
@@ -105,10 +107,3 @@ async def read_rest(client: trio.abc.HalfCloseableStream) -> None:
     with trio.move_on_after(_UNREAD_SECONDS):
         while left > 0 and (data := await client.receive_some(_UNREAD_CHUNK)):
             left -= len(data)
-
-
-def _head(status: int, headers: list[tuple[str, str]]) -> bytes:
-    response = h11.Response(status_code=status, headers=headers)
-    head = h11.Connection(h11.SERVER).send(response)
-    assert head is not None
-    return head

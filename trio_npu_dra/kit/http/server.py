@@ -1,4 +1,4 @@
-"""Which connections stay open: a cap of connections, and a deadline for each.
+"""The server: a cap of connections, and a deadline for each.
 
 Anyone on the pod network may reach the port, so nothing here grows with what clients do: at most
 `HttpLimits.connections` are open, each for at most `HttpLimits.seconds` whatever its client does,
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,8 +19,8 @@ from typing import Final
 import trio
 
 from trio_npu_dra.kit.grpc import listen_tcp, listen_unix
-from trio_npu_dra.kit.http.connection import answered, read_rest, receive_request, send_answer
-from trio_npu_dra.kit.http.messages import Handler, HttpRequest
+from trio_npu_dra.kit.http.connection import answered, read_rest, receive_request, send_response
+from trio_npu_dra.kit.http.handlers import Handler, HttpRequest
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +30,11 @@ _ACCEPT_PAUSE_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """What all clients together may cost.
+    """Bounds of what all clients together cost.
 
     Attributes:
-        connections: Open at once; one more displaces another.
-        seconds: From accepting a connection to its end, the sending of the answer included.
+        connections: Open connections; one more displaces another.
+        seconds: From accepting a connection to its end, the sending of the response included.
             Prometheus gives up after ten seconds by default.
     """
 
@@ -52,10 +53,10 @@ async def serve_http(
     """Serve until cancelled, on a TCP port of all addresses or on a unix socket.
 
     Args:
-        handler: Answers requests; `routed` makes one.
+        handler: Responds to requests; `routed` makes one.
         port: 0 lets the system choose.
         socket: A path to which only root may connect; removed at the end.
-        limits: What clients may cost.
+        limits: Bounds of what clients cost.
         task_status: Gets the port (0 for a unix socket) when clients can connect.
 
     Raises:
@@ -78,11 +79,11 @@ async def serve_http(
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    """One client; it is being answered from the moment its request was read."""
+    """One client; its request is pending from the end of its head to the end of the response."""
 
     address: str
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    is_being_answered: bool = False
+    is_pending: bool = False
 
 
 class _Server:
@@ -92,7 +93,7 @@ class _Server:
         self._handler = handler
         self._limits = limits
         self._open: dict[_Connection, None] = {}  # oldest first
-        self._warn_at: dict[str, float] = {}  # when the same problem may be logged again
+        self._warn_at: dict[str, float] = {}  # when the log may name a problem again
 
     async def accept(self, listener: trio.socket.SocketType) -> None:
         """Accept connections until cancelled, one each turn of the event loop."""
@@ -114,41 +115,34 @@ class _Server:
     async def _serve(self, connection: _Connection, client: trio.SocketStream) -> None:
         connection.scope.deadline = trio.current_time() + self._limits.seconds
         try:
-            with connection.scope:
+            with connection.scope, suppress(trio.BrokenResourceError):  # the client has gone
                 async with client:
-                    await self._converse(connection, client)
-        except trio.BrokenResourceError:
-            pass  # the client has gone
+                    request = await receive_request(client)
+                    if request is None:
+                        return
+                    connection.is_pending = True
+                    if isinstance(request, HttpRequest):
+                        response = await answered(self._handler, request)
+                        await send_response(client, response, with_body=request.method != "HEAD")
+                    else:  # the response to a malformed one
+                        await send_response(client, request, with_body=True)
+                    connection.is_pending = False
+                    await read_rest(client)
         finally:
             self._open.pop(connection, None)
 
-    async def _converse(self, connection: _Connection, client: trio.SocketStream) -> None:
-        request = await receive_request(client)
-        if request is None:
-            return
-        connection.is_being_answered = True
-        if isinstance(request, HttpRequest):
-            answer = await answered(self._handler, request)
-            await send_answer(client, answer, with_body=request.method != "HEAD")
-        else:  # the answer to a malformed one
-            await send_answer(client, request, with_body=True)
-        connection.is_being_answered = False
-        await read_rest(client)
-
     def _make_room(self) -> None:
-        """Displace one connection; of equal ones the oldest, which is the first."""
+        """Displace one connection, the first (oldest) of equal ones."""
         self._warn(
             "too many HTTP connections are open, some are closed", limit=self._limits.connections
         )
         counts = Counter(connection.address for connection in self._open)
-        chosen = min(
-            self._open, key=lambda client: (-counts[client.address], client.is_being_answered)
-        )
+        chosen = min(self._open, key=lambda client: (-counts[client.address], client.is_pending))
         del self._open[chosen]
         chosen.scope.cancel()
 
     def _warn(self, problem: str, **fields: object) -> None:
-        """Log a problem of the port at most once a minute, however often it occurs."""
+        """Log a problem of the port, at most once a minute."""
         now = trio.current_time()
         if now >= self._warn_at.get(problem, now):
             self._warn_at[problem] = now + _WARNING_SECONDS

@@ -1,27 +1,58 @@
-"""Finds the page that answers a request, which may not be there yet."""
+"""Requests, responses, and the handlers between them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.http.messages import Handler, HttpRequest, HttpResponse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequest:
+    """A request; the server does not read bodies.
+
+    Attributes:
+        method: In upper case, such as `GET`.
+        path: Without the query.
+        query: The part after the `?`, still encoded.
+        accept: The media types that the client wants.
+    """
+
+    method: str = "GET"
+    path: str
+    query: str = ""
+    accept: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpResponse:
+    """A response; text is sent as UTF-8, and *allow* has the page's methods, for status 405."""
+
+    body: str | bytes
+    status: int = 200
+    content_type: str = "text/plain; charset=utf-8"
+    allow: str = ""
+
+
+Handler: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
 class LateHandler:
-    """A handler for which requests wait until it is there, as long as their connections last."""
+    """A handler that is loaded later; requests wait for it as long as their connections last."""
 
     def __init__(self) -> None:
         self._handler: Observable[Handler | None] = Observable(None)
 
     def become(self, handler: Handler) -> None:
-        """Let *handler* answer."""
+        """Let *handler* respond."""
         self._handler.set(handler)
 
     async def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer a request."""
+        """Respond to a request."""
         handler = await self._handler.wait_until(lambda found: found is not None)
-        assert handler is not None  # that is what was waited for
+        assert handler is not None
         return await handler(request)
 
 
@@ -33,7 +64,7 @@ def routed(routes: Mapping[tuple[str, str], Handler]) -> Handler:
             answers GET also answers HEAD; the server leaves out the body.
     """
 
-    async def answer(request: HttpRequest) -> HttpResponse:
+    async def respond(request: HttpRequest) -> HttpResponse:
         method = "GET" if request.method == "HEAD" else request.method
         handler = routes.get((method, request.path))
         if handler is not None:
@@ -44,4 +75,4 @@ def routed(routes: Mapping[tuple[str, str], Handler]) -> Handler:
         allow = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
         return HttpResponse(status=405, body=f"this page answers {allow}\n", allow=allow)
 
-    return answer
+    return respond
