@@ -45,30 +45,27 @@ from trio_npu_dra.kit.base.errors import (
 
 
 async def a_created_object_gets_name_uid_and_version(client: KubeClient) -> None:
-    """The answer to a create is the stored object, and a list shows the same."""
+    """The answer to a create is the stored object, as in a list; a name exists once."""
     driver = new_driver()
     made = await client.create(slice_of(driver, Device(name="npu-0")))
     assert made.metadata.name.startswith(f"node-1-{driver}-00000-")
     assert made.metadata.uid
     assert made.metadata.resource_version
     assert await stored(client, made.metadata.name) == (made,)
-
-
-async def a_long_generate_name_is_cut(client: KubeClient) -> None:
-    """58 characters of it and a suffix of five make the name."""
-    base = "n" * 70
-    made = await client.create(
-        slice_of(new_driver()).with_metadata(ObjectMeta(generate_name=base)), dry_run=True
-    )
-    assert len(made.metadata.name) == 63
-    assert made.metadata.name.startswith(base[:58])
+    with pytest.raises(Conflict, match="already exists"):
+        await client.create(made.with_metadata(ObjectMeta(name=made.metadata.name)))
 
 
 async def a_dry_run_stores_nothing(client: KubeClient) -> None:
-    """A dry run shows what would be stored, and the list stays empty."""
+    """It shows the object, with a long generateName cut to 58 characters, and a list is empty."""
     driver = new_driver()
-    shown = await client.create(slice_of(driver, Device(name="npu-0")), dry_run=True)
+    wanted = slice_of(driver, Device(name="npu-0")).with_metadata(
+        ObjectMeta(generate_name="n" * 70)
+    )
+    shown = await client.create(wanted, dry_run=True)
     assert shown.spec.devices == (Device(name="npu-0"),)
+    assert len(shown.metadata.name) == 63
+    assert shown.metadata.name.startswith("n" * 58)
     listed, _ = await client.list(ResourceSlice, field_selector=f"spec.driver={driver}")
     assert listed == ()
 
@@ -146,7 +143,7 @@ async def an_invalid_slice_is_refused_with_the_field(client: KubeClient) -> None
         )
 
 
-async def what_the_role_does_not_give_is_forbidden(client: KubeClient) -> None:
+async def a_missing_right_is_forbidden(client: KubeClient) -> None:
     """The message names the verb and the resource that a role lacks."""
     with pytest.raises(Forbidden, match='cannot list resource "nodes"'):
         await client.list(Node)
@@ -159,33 +156,21 @@ async def what_the_role_does_not_give_is_forbidden(client: KubeClient) -> None:
             raise AssertionError
 
 
-async def a_name_exists_once(client: KubeClient) -> None:
-    """A second create of one name is a conflict."""
-    made = await client.create(slice_of(new_driver()))
-    again = made.with_metadata(ObjectMeta(name=made.metadata.name))
-    with pytest.raises(Conflict, match="already exists"):
-        await client.create(again)
-
-
 async def an_update_needs_the_newest_version(client: KubeClient) -> None:
-    """Of two writers that read the same version, the second one is refused."""
+    """An equal update keeps the version; a stale one, or one with another UID, is refused."""
     made = await client.create(slice_of(new_driver(), Device(name="npu-0")))
+    assert await client.update(made) == made
     spec = made.spec.model_copy(update={"devices": (Device(name="npu-1"),)})
     changed = await client.update(made.model_copy(update={"spec": spec}))
     assert changed.metadata.resource_version != made.metadata.resource_version
     with pytest.raises(Conflict, match="the object has been modified"):
         await client.update(made)
-
-
-async def an_update_needs_the_same_object(client: KubeClient) -> None:
-    """An object that was deleted and made again under its name is not overwritten."""
-    made = await client.create(slice_of(new_driver(), Device(name="npu-0")))
     meta = made.metadata.model_copy(update={"uid": str(uuid.uuid4()), "resource_version": None})
     with pytest.raises(Conflict, match="UID in precondition"):
         await client.update(made.with_metadata(meta))
 
 
-async def what_identifies_a_slice_stays(client: KubeClient) -> None:
+async def the_identity_of_a_slice_stays(client: KubeClient) -> None:
     """Driver, node and pool name cannot be changed."""
     made = await client.create(slice_of(new_driver()))
     other = ResourcePool(name="other", generation=1, resource_slice_count=1)
@@ -197,12 +182,6 @@ async def what_identifies_a_slice_stays(client: KubeClient) -> None:
         spec = made.spec.model_copy(update=change)
         with pytest.raises(Invalid, match=f"{field}: Invalid value: .* field is immutable"):
             await client.update(made.model_copy(update={"spec": spec}))
-
-
-async def an_equal_update_changes_nothing(client: KubeClient) -> None:
-    """Writing what is stored keeps the version, so no watcher is woken."""
-    made = await client.create(slice_of(new_driver(), Device(name="npu-0")))
-    assert await client.update(made) == made
 
 
 async def a_delete_keeps_its_preconditions(client: KubeClient) -> None:
@@ -266,13 +245,13 @@ async def a_list_may_be_of_one_namespace(client: KubeClient) -> None:
 
 
 class _Described(ConfigMap):
-    """A ConfigMap of which metadata is enough."""
+    """The metadata of a ConfigMap."""
 
     metadata_only = True
 
 
 async def a_list_may_be_of_metadata_alone(client: KubeClient) -> None:
-    """Selectors and pages are as ever; what else an object has stays away."""
+    """Selectors and pages work; the rest of an object stays away."""
     name = f"described-{uuid.uuid4()}"
     for namespace in ("default", "kube-system"):
         meta = ObjectMeta(name=name, namespace=namespace, annotations={"about": namespace})
@@ -295,7 +274,7 @@ class _Claim(KubeObject):
     spec: Any
 
 
-async def a_list_goes_on_after_what_is_too_large(client: KubeClient) -> None:
+async def a_list_goes_on_after_a_large_object(client: KubeClient) -> None:
     """A list begins with its place, and an object with its names, before all that is large."""
     large, *others = (f"{letter}-{uuid.uuid4()}" for letter in "bac")
     opaque = {"driver": "large.example.com", "parameters": {"a": [1] * 5000}}
@@ -319,7 +298,7 @@ async def a_list_goes_on_after_what_is_too_large(client: KubeClient) -> None:
 
 
 async def the_server_tells_its_version(client: KubeClient) -> None:
-    """Everybody who is known may ask; 1.34 is the oldest with resource.k8s.io/v1."""
+    """Each authenticated client may ask; 1.34 is the oldest with resource.k8s.io/v1."""
     assert await client.minor_version() >= 34
 
 
@@ -329,8 +308,8 @@ async def a_field_that_is_no_selector_is_refused(client: KubeClient) -> None:
         await client.list(ResourceSlice, field_selector="spec.generation=1")
 
 
-async def what_is_applied_is_the_managers(client: KubeClient) -> None:
-    """What one leaves out goes, unless another has applied it too."""
+async def an_applied_field_belongs_to_its_manager(client: KubeClient) -> None:
+    """A field that it leaves out goes, unless another manager has applied it too."""
     name = f"applied-{uuid.uuid4()}"
 
     async def apply(manager: str, uid: str | None = None, **data: str) -> dict[str, str]:
@@ -348,7 +327,7 @@ async def what_is_applied_is_the_managers(client: KubeClient) -> None:
 
 
 async def a_node_says_who_applied_its_labels(client: KubeClient) -> None:
-    """So that a writer knows which are its own."""
+    """Each writer knows its own labels by that."""
     node = await client.create(ManagedNode(metadata=ManagedMeta(name=f"node-{uuid.uuid4()}")))
     labels = {"example.com/a": "1", "b": "2"}
     meta = ManagedMeta(name=node.metadata.name, labels=labels, annotations={"c": "3"})
@@ -362,17 +341,13 @@ async def a_node_says_who_applied_its_labels(client: KubeClient) -> None:
 
 AS_DRIVER: tuple[Scenario, ...] = (
     a_created_object_gets_name_uid_and_version,
-    a_long_generate_name_is_cut,
     a_dry_run_stores_nothing,
     quantities_come_back_canonical,
     a_missing_object_is_not_found,
     an_invalid_slice_is_refused_with_the_field,
-    what_the_role_does_not_give_is_forbidden,
-    a_name_exists_once,
+    a_missing_right_is_forbidden,
     an_update_needs_the_newest_version,
-    an_update_needs_the_same_object,
-    what_identifies_a_slice_stays,
-    an_equal_update_changes_nothing,
+    the_identity_of_a_slice_stays,
     a_delete_keeps_its_preconditions,
     a_list_selects_by_driver_and_node,
     a_long_list_comes_in_pages,
@@ -387,8 +362,8 @@ AS_ADMINISTRATOR: tuple[Scenario, ...] = (
     a_path_that_is_not_served_tells_of_no_object,
     a_list_may_be_of_one_namespace,
     a_list_may_be_of_metadata_alone,
-    a_list_goes_on_after_what_is_too_large,
-    what_is_applied_is_the_managers,
+    a_list_goes_on_after_a_large_object,
+    an_applied_field_belongs_to_its_manager,
     a_node_says_who_applied_its_labels,
 )
 """Scenarios that need rights which the driver does not have."""

@@ -72,13 +72,14 @@ async def a_bookmark_moves_a_quiet_watch_on(client: KubeClient) -> None:
 
 
 async def a_picture_follows_the_changes(client: KubeClient) -> None:
-    """List and watch together show what exists, as it comes and goes."""
+    """List and watch together show the selected objects, as they come and go."""
     driver = new_driver()
     made = await client.create(slice_of(driver, Device(name="npu-0")))
     views = list_and_watch(client, ResourceSlice, field_selector=f"spec.driver={driver}")
     with anyio.fail_after(10):
         async with aclosing(views):
             await shows(views, made)
+            await client.create(slice_of(new_driver()))
             other = await client.create(slice_of(driver, node="node-2"))
             await shows(views, made, other)
             await client.delete(ResourceSlice, made.metadata.name)

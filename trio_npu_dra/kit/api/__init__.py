@@ -17,20 +17,15 @@ outage: then `retry` waits up to five minutes.
 """
 
 __all__ = [
-    "answers",
     "applied",
-    "bodies",
     "client",
     "credentials",
-    "envelopes",
     "kubeconfig",
     "material",
     "objects",
     "pages",
-    "parsing",
     "quantity",
     "retry",
     "tls",
-    "transport",
     "watch",
 ]

@@ -62,7 +62,8 @@ class KubeClient:
     """Typed access to one API server; made by `open_client`.
 
     Each request ends within the client's deadline. Cancelling a request at any point leaves the
-    client usable.
+    client usable. A request that is refused, or has no answer, raises a `KubeError`; `Invalid` also
+    for a name that no object or namespace can have, without a request.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -74,17 +75,11 @@ class KubeClient:
     ) -> K:
         """Read one object.
 
-        Args:
-            kind: Its kind.
-            name: Its name.
-            namespace: Its namespace, if its kind has those.
-            is_cached: Accept an answer that is some seconds old: the API server gives it without
-                asking etcd (resourceVersion 0).
+        With *is_cached* the answer may be some seconds old: the API server does not ask etcd for it
+        (resourceVersion 0).
 
         Raises:
             NotFound: It does not exist.
-            Invalid: It cannot exist under such a name; no request is sent.
-            KubeError: Refused or unreachable.
         """
         asked = f"get {_object_name(kind, name, namespace)}"
         version = "0" if is_cached else ""
@@ -102,9 +97,6 @@ class KubeClient:
 
         Returns:
             The objects, and the resourceVersion from which a watch continues.
-
-        Raises:
-            KubeError: Refused or unreachable.
         """
         asked = f"list {kind.plural} {field_selector}".rstrip()
         path = paths.collection(kind, fieldSelector=field_selector)
@@ -125,12 +117,11 @@ class KubeClient:
         Args:
             kind: The kind of the objects.
             namespace: All namespaces without it.
-            field_selector: Selects objects, `spec.nodeName=n1`.
+            field_selector: Such as `spec.nodeName=n1`.
             page: Objects in one answer at most.
 
         Raises:
             Gone: It took so long that the API server has forgotten the first page.
-            KubeError: Refused or unreachable.
         """
         asked = f"list {kind.plural} {field_selector}".rstrip()
 
@@ -156,11 +147,7 @@ class KubeClient:
         )
 
     async def minor_version(self) -> int:
-        """The N of the API server's Kubernetes 1.N.
-
-        Raises:
-            KubeError: Refused or unreachable.
-        """
+        """The N of the API server's Kubernetes 1.N."""
         asked = "get version"
         answer = parsed(Version, asked, await self._transport.ask(asked, "GET", "/version"))
         digits = answer.minor.rstrip("+")  # some providers mark their patches
@@ -171,12 +158,11 @@ class KubeClient:
     async def create(self, obj: K, *, dry_run: bool = False) -> K:
         """Create an object; with *dry_run* the answer shows what would be stored.
 
-        The request is sent once: if the answer is lost, we do not know whether the object exists.
+        If the answer is lost, the object may exist or not: the client does not ask again.
 
         Raises:
             Conflict: One of that name exists.
-            Invalid: The API server's validation refused it, or no namespace can have that name.
-            KubeError: Refused or unreachable.
+            Invalid: The API server's validation refused it.
         """
         meta = obj.metadata
         name = meta.name or f"{meta.generate_name}*"
@@ -191,8 +177,7 @@ class KubeClient:
         Raises:
             Conflict: It changed since it was read.
             NotFound: It does not exist any more.
-            Invalid: The API server's validation refused it, or no object can have that name.
-            KubeError: Refused or unreachable.
+            Invalid: The API server's validation refused it.
         """
         kind, meta, body = type(obj), obj.metadata, _encoded(obj.to_wire())
         asked = f"update {_object_name(kind, meta.name, meta.namespace)}"
@@ -200,18 +185,12 @@ class KubeClient:
         return parsed(kind, asked, answer)
 
     async def apply(self, obj: K, *, manager: str) -> K:
-        """Write some fields of an object, and remove what *manager* applied before and not now.
+        """Apply the fields of *obj* (server-side apply), and remove those that *manager* left out.
 
         It takes over fields of other managers, and creates a missing object unless *obj* has a UID.
 
-        Args:
-            obj: Its name, and these fields alone.
-            manager: The writer, in the API server's words a field manager.
-
         Raises:
-            Invalid: It has another UID, the API server's validation refused it, or no object can
-                have that name.
-            KubeError: Refused or unreachable.
+            Invalid: It has another UID, or the API server's validation refused it.
         """
         kind, meta = type(obj), obj.metadata
         asked = f"apply {_object_name(kind, meta.name, meta.namespace)}"
@@ -234,8 +213,6 @@ class KubeClient:
         Raises:
             NotFound: It does not exist.
             Conflict: It is another object by now, or changed.
-            Invalid: It cannot exist under such a name; no request is sent.
-            KubeError: Refused or unreachable.
         """
         asked = f"delete {_object_name(kind, name, namespace)}"
         given = {"uid": uid, "resourceVersion": resource_version}
