@@ -98,8 +98,8 @@ values:
 
 # draw the simulated nodes of docs/topology.md anew, and examine those of docs/doctor.md
 pictures:
-    python -m tests.cli.pictures
-    python -m tests.doctor.page
+    python -m dev.site.topology_pictures
+    python -m dev.site.doctor_outputs
 
 # write the pages of docs/reference that are made from the code anew
 reference:
@@ -111,11 +111,11 @@ docs *arguments:
 
 # write outputs and pictures of docs/kubectl-npu.md anew
 explanations:
-    python -m tests.explain.page
+    python -m dev.explain.page
 
 # hold `kubectl npu explain` against a real scheduler over random claims and pools; a Kubernetes version
 agreement *version:
-    python -m tests.explain.agreement {{version}}
+    python -m dev.explain.agreement {{version}}
 
 # everything that needs no root and no cluster
 check: lint types imports (protos "--check") test

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dev.rig.boards import a3, die
-from tests.cli.pictures import PAGE, SCENES, Scene, make, with_matrix
+from dev.site.topology_pictures import PAGE, SCENES, Scene, make, with_matrix
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.ascend.dcmi.types import Link

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doctor.nodes import Node, node
+from dev.rig.doctor_nodes import Node, node
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from dev.rig.boards import a3, die
+from dev.rig.doctor_nodes import ASCEND_BY_DEFAULT, DRIVER, POD, SESSION, Node
 from tests.claims.node import npu
-from tests.doctor.nodes import ASCEND_BY_DEFAULT, DRIVER, POD, SESSION, Node
 from tests.holds.entries import entry, of_partition
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.holds.encoding import encode

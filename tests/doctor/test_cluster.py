@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.doctor.nodes import DRIVER, NODE
+from dev.rig.doctor_nodes import DRIVER, NODE
 from tests.holds.entries import POOL, entry
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.kit.api.client import open_client

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tests.doctor.nodes import DRIVER, POD_UID, Node
+from dev.rig.doctor_nodes import DRIVER, POD_UID, Node
 from trio_npu_dra.tools.doctor import device_plugins, dra_drivers, kubelet
 from trio_npu_dra.tools.doctor.finding import Finding
 from trio_npu_dra.tools.doctor.programs import programs

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.doctor.nodes import Node
-from tests.doctor.page import PAGE, SCENES, make, with_output
+from dev.rig.doctor_nodes import Node
+from dev.site.doctor_outputs import PAGE, SCENES, make, with_output
 from trio_npu_dra.tools.doctor.finding import Level
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doctor.nodes import Node
+from dev.rig.doctor_nodes import Node
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.tools.doctor.finding import Level
 from trio_npu_dra.tools.doctor.places import Places

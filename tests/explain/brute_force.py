@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import combinations, product
 
-from tests.explain.random_worlds import World
-from tests.explain.world import Wire
+from dev.explain.random_worlds import World
+from dev.explain.world import Wire
 from trio_npu_dra.kit.api.quantity import parse_quantity
 
 Admits = Callable[[str, Wire], bool]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.explain.scene import scene
-from tests.explain.static_api import StaticApi, served
+from dev.explain.scene import scene
+from dev.explain.static_api import StaticApi, served
 from trio_npu_dra.tools.cli.kubectl_npu import main
 
 

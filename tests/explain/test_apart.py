@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.explain.selectors import ADMITTING, FAILING, NPU
-from tests.explain.world import DRIVER
+from dev.explain.selectors import ADMITTING, FAILING, NPU
+from dev.explain.world import DRIVER
 from trio_npu_dra.tools.cluster.cel import apart
 from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.objects import AnyDevice

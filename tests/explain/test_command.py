@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.explain.reasons import held, npu
-from tests.explain.scene import scene
-from tests.explain.static_api import StaticApi, served
+from dev.explain.reasons import held, npu
+from dev.explain.scene import scene
+from dev.explain.static_api import StaticApi, served
+from dev.explain.world import Wire, ask, claim, class_, device, node, pod, slice_
 from tests.explain.test_apart import DEAR
-from tests.explain.world import Wire, ask, claim, class_, device, node, pod, slice_
 from trio_npu_dra.tools.cli.kubectl_npu import main
 from trio_npu_dra.tools.cluster.cel import apart
 

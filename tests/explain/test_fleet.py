@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.explain.reasons import held, npu
-from tests.explain.world import DRIVER, Wire, ask, claim, device, slice_, view_of, with_results
+from dev.explain.reasons import held, npu
+from dev.explain.world import DRIVER, Wire, ask, claim, device, slice_, view_of, with_results
 from trio_npu_dra.tools.cli.npu_words import device_lines, fleet_lines
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
 

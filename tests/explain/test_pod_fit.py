@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.explain.world import Wire, class_, node, pod, view_of
+from dev.explain.world import Wire, class_, node, pod, view_of
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.pods import Pod, Requirement
 from trio_npu_dra.tools.cluster.explain.pod_claims import from_devices

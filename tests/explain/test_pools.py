@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.explain.world import Wire, device, node, slice_
+from dev.explain.world import Wire, device, node, slice_
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.explain.page import PAGE, PICTURES, picture, with_outputs
-from tests.explain.reasons import (
+from dev.explain.page import PAGE, PICTURES, picture, with_outputs
+from dev.explain.reasons import (
     CUT,
     MEMORY,
     REASONS,
@@ -19,7 +19,7 @@ from tests.explain.reasons import (
     shared,
     takes,
 )
-from tests.explain.world import (
+from dev.explain.world import (
     Wire,
     allocated,
     ask,
@@ -54,7 +54,7 @@ def test_no_two_reasons_have_one_sentence() -> None:
 
 
 def test_the_page_has_what_is_printed() -> None:
-    """`python -m tests.explain.page` writes it anew."""
+    """`python -m dev.explain.page` writes it anew."""
     page = PAGE.read_text(encoding="utf-8")
 
     assert with_outputs(page) == page

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dev.explain.random_worlds import Maker, World
+from dev.explain.reasons import RING, held, npu, shared
+from dev.explain.world import DRIVER, Wire, ask, claim, class_, node, pod, slice_, view_of
 from tests.explain.brute_force import exists
-from tests.explain.random_worlds import Maker, World
-from tests.explain.reasons import RING, held, npu, shared
-from tests.explain.world import DRIVER, Wire, ask, claim, class_, node, pod, slice_, view_of
 from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.cel.selector import matches
 from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails

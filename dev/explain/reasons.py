@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.explain.world import (
+from dev.explain.world import (
     DRIVER,
     Wire,
     allocated,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tests.explain.world import DRIVER, Wire, ask, claim, device, slice_, with_results
+from dev.explain.world import DRIVER, Wire, ask, claim, device, slice_, with_results
 
 TAINT = {"key": f"{DRIVER}/fault", "value": "SeparateNPU", "effect": "NoSchedule"}
 HERE = f'device.attributes["{DRIVER}"]'

@@ -1,4 +1,4 @@
-"""Writes outputs and pictures of docs/kubectl-npu.md anew: `python -m tests.explain.page`."""
+"""Writes outputs and pictures of docs/kubectl-npu.md anew: `python -m dev.explain.page`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Final
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 
-from tests.explain.reasons import REASONS
-from tests.explain.scene import scene
-from tests.explain.static_api import StaticApi, served
+from dev.explain.reasons import REASONS
+from dev.explain.scene import scene
+from dev.explain.static_api import StaticApi, served
 from trio_npu_dra.tools.cli.kubectl_npu import main, styled
 from trio_npu_dra.tools.cli.npu_words import explanation_lines
 

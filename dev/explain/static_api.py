@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.explain.world import Wire
+from dev.explain.world import Wire
 
 PLURALS = {
     "Node": "nodes",

@@ -1,4 +1,4 @@
-"""The outputs in docs/doctor.md: `python -m tests.doctor.page` makes them anew."""
+"""The outputs in docs/doctor.md: `python -m dev.site.doctor_outputs` makes them anew."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dev.rig.compiled import compiled_simulator
-from tests.doctor.nodes import ASCEND_BY_DEFAULT, POD, SESSION, Node, node
+from dev.rig.doctor_nodes import ASCEND_BY_DEFAULT, POD, SESSION, Node, node
 
 PAGE = Path(__file__).parent.parent.parent / "docs/doctor.md"
 

@@ -1,8 +1,8 @@
-"""Selectors and what the scheduler makes of them; `tests.explain.agreement` asks it."""
+"""Selectors and what the scheduler makes of them; `dev.explain.agreement` asks it."""
 
 from __future__ import annotations
 
-from tests.explain.world import DRIVER, device
+from dev.explain.world import DRIVER, device
 
 HERE = f'device.attributes["{DRIVER}"]'
 SIZE = f'device.capacity["{DRIVER}"].memory'

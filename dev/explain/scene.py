@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.explain.reasons import MEMORY, RING, SEPARATED, held, npu
-from tests.explain.world import Wire, ask, claim, class_, node, pod, slice_
+from dev.explain.reasons import MEMORY, RING, SEPARATED, held, npu
+from dev.explain.world import Wire, ask, claim, class_, node, pod, slice_
 
 
 def _npu(number: int, **more: str) -> Wire:

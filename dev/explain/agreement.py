@@ -1,7 +1,7 @@
-"""Does the real scheduler do what `explain` says? `python -m tests.explain.agreement [VERSION]`.
+"""Does the real scheduler do what `explain` says? `python -m dev.explain.agreement [VERSION]`.
 
 A control plane without kubelets gets random pools and claims, each on a node of its own, and what
-`tests.explain.reasons` has. First `explain` says of each pod whether it can have its claims; then
+`dev.explain.reasons` has. First `explain` says of each pod whether it can have its claims; then
 the pods are created. The exit status is 1 if the scheduler does otherwise.
 """
 
@@ -25,10 +25,10 @@ from dev.cluster.binaries import kubernetes
 from dev.cluster.control_plane import ControlPlane
 from dev.cluster.processes import ClusterError, wait_until
 from dev.cluster.releases import DEFAULT, RELEASES
-from tests.explain.random_worlds import NEWER, Maker, World
-from tests.explain.reasons import REASONS, Reason
-from tests.explain.selectors import ADMITTING, FAILING, NPU
-from tests.explain.world import DRIVER, ask, claim, class_, node, pod, slice_, view_of
+from dev.explain.random_worlds import NEWER, Maker, World
+from dev.explain.reasons import REASONS, Reason
+from dev.explain.selectors import ADMITTING, FAILING, NPU
+from dev.explain.world import DRIVER, ask, claim, class_, node, pod, slice_, view_of
 from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.explain.explanation import Explanation, Outcome
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod

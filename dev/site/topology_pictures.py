@@ -1,4 +1,4 @@
-"""The committed pictures of simulated nodes: `python -m tests.cli.pictures` makes them anew."""
+"""The pictures of simulated nodes: `python -m dev.site.topology_pictures` makes them anew."""
 
 from __future__ import annotations
 
