@@ -91,7 +91,6 @@ class Site:
                     things,
                     folder=self.plugins,
                     driver_name="npu.example.com",
-                    grace_seconds=1,
                 )
             )
             yield bridge

@@ -65,7 +65,7 @@ class Endpoints:
 
     @property
     def control(self) -> Path:
-        """The socket for people: `control[-<pod UID>].sock` in the driver's folder."""
+        """The socket for people: `control[-<pod UID>].sock` beside it."""
         return _named(self.plugin_directory, _CONTROL, self.pod_uid)
 
     @property

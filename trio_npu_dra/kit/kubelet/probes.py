@@ -49,13 +49,7 @@ async def serve_probes(
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Answer probes by grpc.health.v1 until cancelled; started with the port.
-
-    Args:
-        bridge: Serves the port.
-        port: 0 lets the system choose.
-        probes: Asked for each call.
-        task_status: Gets the port.
+    """Answer probes by grpc.health.v1 until cancelled; started with the port, chosen if 0.
 
     Raises:
         ConfigError: The port cannot be used.

@@ -66,12 +66,7 @@ class PublisherStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceWritten:
-    """The API server was asked to write a slice.
-
-    Attributes:
-        verb: The kind of write.
-        error: Why the write failed; None if it did not.
-    """
+    """The API server was asked to write a slice; *error* says why it failed."""
 
     verb: Literal["create", "update", "delete"]
     error: KubeError | None
@@ -96,7 +91,7 @@ async def publish(
     on_event: OnEvent = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Publish *pool* until cancelled; started when the loop runs, not when the pool is accepted.
+    """Publish *pool* until cancelled.
 
     The publisher retries every `KubeError`: an administrator may grant rights, the node may
     register, the API server may come back.
@@ -105,12 +100,12 @@ async def publish(
         client: The API server; needs `get` on nodes, and list, watch, create, update and delete
             on resourceslices.
         node_name: The node, which is also the pool's name and the slices' owner.
-        driver_name: The driver.
+        driver_name: As in DeviceClasses and ResourceSlices.
         pool: The wanted pool, without fields that the API server is known to drop.
         status: Kept up to date.
         node_uid: Set to the UID of the Node whenever it is read.
         on_event: Called for each write and each accepted pool.
-        task_status: Started when the loop runs.
+        task_status: Started when the loop runs, not when the pool is accepted.
     """
     slices = NodeSlices(client, node_name, driver_name, node_uid=node_uid)
     publisher = _Publisher(slices, pool=pool, status=status, on_event=on_event)

@@ -36,9 +36,7 @@ VERSION: Final = "v1beta1"
 LOOK_SECONDS: Final = 5.0
 """Between two checks of our socket, and between two tries to register."""
 
-GRACE_SECONDS: Final = 5.0
-"""How long a stop waits for the kubelet's calls in flight, which can wait for a process to end."""
-
+_GRACE_SECONDS: Final = 5.0  # for calls in flight at a stop, which can wait for a process to end
 _REGISTER_SECONDS: Final = 15.0  # the kubelet connects to us meanwhile, which may take it 10 s
 _STREAM_SECONDS: Final = 10.0  # how long a kubelet that accepted us may take to ask for the list
 
@@ -49,19 +47,13 @@ async def serve_resource(
     *,
     folder: Path,
     driver_name: str,
-    grace_seconds: float = GRACE_SECONDS,
 ) -> None:
     """Be the device plugin of one resource until cancelled.
 
-    Args:
-        bridge: Serves our socket, and calls the kubelet's.
-        plugin: Its devices.
-        folder: That of the kubelet's socket, which may be missing for now; ours lies beside it.
-        driver_name: A part of the name of our socket.
-        grace_seconds: How long calls in flight may take at the end.
+    Our socket is in the *folder* of the kubelet's socket, which may be missing for now.
     """
     registrar = _Registrar(bridge, plugin, folder, driver_name)
-    serve = partial(bridge.serve_unix, grace_seconds=grace_seconds)
+    serve = partial(bridge.serve_unix, grace_seconds=_GRACE_SECONDS)
     while True:
         async with trio.open_nursery() as nursery:
             try:
