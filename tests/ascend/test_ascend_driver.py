@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from trio_npu_dra.ascend.ascend_driver import load_library
-from trio_npu_dra.ascend.dcmi.calls import DcmiCall
 from trio_npu_dra.ascend.dcmi.errors import LibraryMissing
+from trio_npu_dra.ascend.dcmi.types import DcmiCall
 from trio_npu_dra.ascend.host import Host
 
 

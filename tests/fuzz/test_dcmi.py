@@ -24,10 +24,9 @@ from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, news
 from trio_npu_dra.ascend.chip_faults import ChipFaults
 from trio_npu_dra.ascend.dcmi._library import Library
-from trio_npu_dra.ascend.dcmi.calls import ignore_call
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError
-from trio_npu_dra.ascend.dcmi.types import ChipRef, FaultEvent
+from trio_npu_dra.ascend.dcmi.types import ChipRef, FaultEvent, ignore_call
 from trio_npu_dra.ascend.dcmi.worker import open_worker
 from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.faults import packaged_table

@@ -4,7 +4,7 @@ from threading import Thread
 
 from trio_npu_dra.agent.observe.inbox import MetricsInbox
 from trio_npu_dra.agent.observe.latency import EventPublished
-from trio_npu_dra.ascend.dcmi.calls import DcmiCall
+from trio_npu_dra.ascend.dcmi.types import DcmiCall
 
 
 def test_what_happened_before_there_was_a_listener_comes_first() -> None:

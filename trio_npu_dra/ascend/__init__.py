@@ -1,1 +1,31 @@
-"""The node's NPUs: their facts, their health, and what a container needs to use them."""
+"""The node's NPUs: their facts, their health, and what a container needs to use them.
+
+It knows neither Kubernetes nor claims. Other rooms import from the modules below: a start must not
+load the library's binding before it is needed.
+"""
+
+__all__ = [
+    "ascend_driver",
+    "container",
+    "dcmi",
+    "division_poll",
+    "fact_names",
+    "fault_memory",
+    "host",
+    "host_path",
+    "model",
+    "occupancy",
+    "offers",
+    "partition",
+    "port_faults",
+    "root_info",
+    "share_flag",
+    "splits",
+    "subscription",
+    "telemetry",
+    "topology",
+    "traits",
+    "unified_bus",
+    "vnpus",
+    "watcher",
+]

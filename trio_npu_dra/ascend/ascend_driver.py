@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from trio_npu_dra.ascend.dcmi.calls import OnCall, ignore_call
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import LibraryMissing
+from trio_npu_dra.ascend.dcmi.types import OnCall, ignore_call
 from trio_npu_dra.ascend.host import Host
 
 log = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.ascend.dcmi.test_library import compile_library, driver_folder
-from trio_npu_dra.ascend.dcmi.calls import DcmiCall
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.ascend.dcmi.types import (
     ChipRef,
+    DcmiCall,
 )
 from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profile
 

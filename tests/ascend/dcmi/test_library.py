@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from trio_npu_dra.ascend.dcmi._library import Library, load
-from trio_npu_dra.ascend.dcmi.calls import DcmiCall
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, LibraryMissing, NotReady, NotSupported
-from trio_npu_dra.ascend.dcmi.types import ChipRef, DieKind, Memory
+from trio_npu_dra.ascend.dcmi.types import ChipRef, DcmiCall, DieKind, Memory
 
 VERSION = "21.0.4\ufffd"
 

@@ -16,8 +16,7 @@ from trio_npu_dra.agent.claims.service import CallAnswered
 from trio_npu_dra.agent.observe import catalog
 from trio_npu_dra.agent.observe.catalog import Definition
 from trio_npu_dra.agent.observe.latency import EventPublished
-from trio_npu_dra.ascend.dcmi.calls import DcmiCall
-from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent
+from trio_npu_dra.ascend.dcmi.types import Assertion, DcmiCall, FaultEvent
 from trio_npu_dra.kit.pool import SliceWritten
 
 # `_created` doubles the number of series and nobody queries it.

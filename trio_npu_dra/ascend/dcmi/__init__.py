@@ -1,1 +1,6 @@
-"""libdcmi.so, the vendor's device management library: the only place that knows ctypes."""
+"""libdcmi.so, the vendor's device management library: the only room with ctypes.
+
+It knows no Board. Other rooms import from the modules below, most only from `errors` and `types`.
+"""
+
+__all__ = ["client", "errors", "job", "types", "worker"]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from trio_npu_dra.ascend import host_path
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT, check
 from trio_npu_dra.ascend.dcmi._signatures import ARGTYPES
-from trio_npu_dra.ascend.dcmi.calls import DcmiCall, OnCall, begin, ignore_call
 from trio_npu_dra.ascend.dcmi.errors import LibraryMissing, NotSupported
+from trio_npu_dra.ascend.dcmi.types import DcmiCall, OnCall, ignore_call
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,13 @@ _DEPENDENCIES = (
     "libdrvdsmi_host.so",
     "libdsmi_network.so",
 )
+
+_followers = threading.local()
+
+
+def follow(follower: Callable[[str], object]) -> None:
+    """Have *follower* called with the C function of each call that this thread begins."""
+    _followers.follower = follower
 
 
 class Library:
@@ -53,7 +61,8 @@ class Library:
             DcmiError: The function returned a code other than 0.
         """
         resolved = self._resolve(function)
-        begin(function)
+        if follower := getattr(_followers, "follower", None):
+            follower(function)
         since = time.perf_counter()
         code = resolved(*arguments)
         seconds = time.perf_counter() - since

@@ -23,7 +23,6 @@ from trio_npu_dra.ascend.dcmi._answers import (
 )
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._library import Library, load
-from trio_npu_dra.ascend.dcmi.calls import OnCall, ignore_call
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.ascend.dcmi.generations import V2
 from trio_npu_dra.ascend.dcmi.types import (
@@ -33,9 +32,11 @@ from trio_npu_dra.ascend.dcmi.types import (
     FaultEvent,
     Link,
     Memory,
+    OnCall,
     Place,
     Process,
     SuperPodPlace,
+    ignore_call,
 )
 from trio_npu_dra.ascend.dcmi.vdevices import PartitionCalls
 

@@ -1,11 +1,12 @@
-"""The values that calls into libdcmi.so take and return. Everybody may use them."""
+"""The values that calls into libdcmi.so take and return; any room may use them."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 NO_ANSWER: Final = -1
 """In the list of cards: one that did not answer `init`."""
@@ -193,3 +194,26 @@ class FaultEvent:
     assertion: Assertion | None
     raised_at: float
     heard_at: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DcmiCall:
+    """A call into the library that returned.
+
+    Attributes:
+        function: The C function.
+        seconds: How long it took.
+        code: What it returned.
+    """
+
+    function: str
+    seconds: float
+    code: int
+
+
+OnCall: TypeAlias = Callable[[DcmiCall], object]
+"""Called after each call that returned, on the thread that made it."""
+
+
+def ignore_call(_: DcmiCall) -> None:
+    """Measure nothing."""

@@ -27,8 +27,8 @@ from typing import Any, Final, TypeVar, TypeVarTuple, cast
 
 import trio
 
-from trio_npu_dra.ascend.dcmi import calls
 from trio_npu_dra.ascend.dcmi._codes import NOT_READY, TIME_OUT
+from trio_npu_dra.ascend.dcmi._library import follow
 from trio_npu_dra.ascend.dcmi.errors import Busy, NotReady, Slow
 from trio_npu_dra.ascend.dcmi.job import HungCall, Job
 from trio_npu_dra.kit.base.observable import Observable
@@ -277,7 +277,7 @@ class _Thread:
 
         def run() -> None:
             result, error = None, None
-            calls.follow(job.begin)
+            follow(job.begin)
             try:
                 result = job.function()
             except BaseException as caught:  # noqa: BLE001 - handed to the caller as it is
