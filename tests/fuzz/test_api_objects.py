@@ -169,7 +169,7 @@ def test_any_claim_is_planned_or_refused(api: Api, body: bytes) -> None:
     try:
         allocation = allocation_of(claim, ref("a"), driver_name=DRIVER, pool_name=POOL)
         by_name = {offer.name: offer for offer in offers(board())}
-        assert offers_of(allocation, pool_name=POOL, by_name=by_name)
+        assert offers_of(allocation, pool_name=POOL, by_name=by_name, gaps=())
     except DriverError as error:
         str(error).encode()
 

@@ -1,1 +1,23 @@
-"""Claims on this node: what each needs, who holds which NPU, and the CDI files that hand it out."""
+"""Claims on this node: plan, hold, hand out by CDI files, undo and repair.
+
+The room knows neither gRPC nor how chips are read: it fulfils `kubelet.driver` with a Board and a
+ledger. Other rooms import from the modules listed here; a node without partitions or device plugin
+loads some of them late or never.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "by_hand",
+    "cdi",
+    "contention",
+    "exclusion",
+    "library_hook",
+    "orphans",
+    "planner",
+    "repair",
+    "service",
+    "share_flag",
+    "steps",
+    "vnpu_step",
+]

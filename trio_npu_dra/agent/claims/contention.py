@@ -1,8 +1,8 @@
-"""Notices claims that several pods have: one container at a time can open an NPU.
+"""Notices claims of several pods: one container at a time can open an NPU.
 
-A claim says for which pods it is reserved, so that no right on pods is needed. It is seen whenever
-a claim is read: at prepare, and by those who look whether it still exists, each ten minutes. The
-kubelet says nothing when a second pod comes for a claim that is prepared.
+A claim names the pods for which it is reserved, so the driver needs no right to read pods. Each
+read of a claim notices them: at prepare, and every ten minutes when `orphans` looks for the claim.
+The kubelet does not call when a second pod uses a prepared claim.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from trio_npu_dra.kit.kubelet.driver import ClaimRef
 
 
 def shared_claim(claim: ResourceClaim, *, driver_name: str, pool_name: str) -> SharedClaim | None:
-    """What several pods have together (pure); None if it is nothing.
+    """The devices that several pods of a claim contend for (pure); None without any.
 
-    What the claim's config shares is meant for several, and a claim that cannot be prepared has
-    nothing.
+    Devices that the claim's config shares are meant for several pods. A claim that cannot be
+    prepared has no devices.
     """
     uid = claim.metadata.uid
     pods = sorted(user.name for user in claim.status.reserved_for if user.resource == "pods")
@@ -47,13 +47,13 @@ def shared_claim(claim: ResourceClaim, *, driver_name: str, pool_name: str) -> S
 
 
 class ContentionObserver:
-    """Reads claims, and notes which of them several pods have.
+    """A ClaimReader that notes claims of several pods.
 
     Args:
-        reader: Where claims are read.
-        ledger: Claims that are neither in it nor read now are forgotten.
-        shared: Set to those claims, by UID.
-        driver_name: Results of other drivers are theirs.
+        reader: Reads the claims.
+        ledger: Claims outside of it are forgotten.
+        shared: Set to the claims of several pods, by UID.
+        driver_name: The driver of our results in an allocation.
         pool_name: The pool of this node.
     """
 
@@ -80,12 +80,7 @@ class ContentionObserver:
         *,
         is_cached: bool = False,
     ) -> ResourceClaim:
-        """Read one claim.
-
-        Raises:
-            NotFound: It does not exist.
-            KubeError: Refused or unreachable.
-        """
+        """Read one claim, and note its pods; see `ClaimReader`."""
         claim = await self._reader.get(kind, name, namespace, is_cached=is_cached)
         uid = claim.metadata.uid or ""
         known = self._ledger.by_uid

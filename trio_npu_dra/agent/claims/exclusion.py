@@ -1,4 +1,4 @@
-"""Whether a device is free, for claims and for pods with devices of a device plugin alike."""
+"""Refuses devices of other holders, to claims and to pods of a device plugin alike."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _ENDS: Final = {
     HolderKind.POD: "it has ended",
     HolderKind.LEFTOVER: "that is removed",
 }
-"""What frees the devices of a holder; of others their pods' end."""
+"""What frees a holder's devices; for a claim it is the end of its pods."""
 
 
 def refuse_if_held(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiFolder) -> None:
-    """See that nobody keeps the holder of *hold* from having it; inside the critical section.
+    """Refuse a new hold that another one excludes; inside the critical section.
 
     Args:
-        hold: What is to be held.
-        others: What others hold.
-        ledger: Tells which claims' records cannot be read; their CDI files say what they have.
-        cdi: These files.
+        hold: The new hold.
+        others: The holds of other holders.
+        ledger: Knows the claims whose records cannot be read.
+        cdi: The CDI files, which name the devices of such claims.
 
     Raises:
-        DeviceHeld: Somebody does, or may.
-        StorageError: The disk does not give a CDI file.
+        DeviceHeld: Another holder has the device, or may have it.
+        StorageError: A CDI file cannot be read.
     """
     other = conflict(hold, others)
     if other is not None:
@@ -44,7 +44,7 @@ def refuse_if_held(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiF
     if not unreadable:
         return
     own = {hold.partition.device_node} if hold.partition else set()
-    for uid in unreadable & cdi.scan().keys():  # of many that have no file none is asked for
+    for uid in unreadable & cdi.scan().keys():  # one read of the folder, not one for each claim
         if cdi.hands_out(uid, hold.nodes | own):
             raise DeviceHeld(
                 f"device {hold.device} may be in use by the claim with UID {uid}, whose "
@@ -52,7 +52,7 @@ def refuse_if_held(hold: Hold, others: Iterable[Hold], ledger: Ledger, cdi: CdiF
                 f"an administrator of the node removes {cdi.path(uid)}"
             )
     if hold.holder.kind is HolderKind.POD:
-        return  # which of pods gets what of a chip is for the kubelet to know
+        return  # the kubelet decides which pod gets a chip of a resource
     for uid in unreadable:
         if node_of_pod(uid) in hold.nodes:
             raise DeviceHeld(

@@ -1,9 +1,9 @@
-"""Takes back claims that nobody needs any more and that the kubelet forgot to unprepare.
+"""Takes back orphaned claims: no pod needs them, and the kubelet forgot to unprepare them.
 
-Nobody needs a claim that does not exist, or that is allocated none of the devices that it has here,
-or that is reserved for nobody. It may be reserved again in any moment, and then the kubelet
-prepares it. So a look only notes its doubt, in the record, and each prepare takes that away; the
-next look takes the claim back if the doubt is still there after the API server was asked anew.
+A claim is an orphan if it does not exist, if its allocation has none of its devices here, or if it
+is reserved for no pod. It may be reserved again at any moment, and then the kubelet prepares it. So
+a first look only notes a doubt in the record, and each prepare removes the doubt. The next look
+takes the claim back if the doubt is still there and the API server confirms it without its cache.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from trio_npu_dra.kit.base.errors import KubeError, NotFound, StorageError, Unre
 
 log = logging.getLogger(__name__)
 
-_ROUND_SECONDS = 60.0  # between two rounds, in which those are asked about whose time has come
-_LOOK_SECONDS = 600.0  # between two looks at one claim at least: the kubelet has retries of its own
-_HURRIED_SECONDS = 60.0  # the same while another claim waits for its devices
-_JITTER = 0.2  # of that time besides, so that the nodes of a cluster do not ask in step
-_ASK_STUCK_SECONDS = 60.0  # one request
-_FORGET_STUCK_SECONDS = 300.0  # a call for each of its chips
+_ROUND_SECONDS = 60.0  # between two rounds, each of which looks at the claims that are due
+_LOOK_SECONDS = 600.0  # at least, between two looks at one claim: the kubelet retries by itself
+_HURRIED_SECONDS = 60.0  # at least, while another claim waits for the devices
+_JITTER = 0.2  # at most so much longer, so that the nodes of a cluster do not ask in step
+_ASK_STUCK_SECONDS = 60.0  # for one request
+_FORGET_STUCK_SECONDS = 300.0  # for a DCMI call for each chip
 
 
 def claims_among(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Those of claims that are not being undone."""
+    """The entries of claims, without those that are being undone."""
     for entry in entries:
         if entry.holder.kind is HolderKind.CLAIM and entry.state is not EntryState.UNDOING:
             yield entry
@@ -43,10 +43,10 @@ def claims_among(entries: Iterable[Entry]) -> Iterator[Entry]:
 async def is_needed(
     entry: Entry, reader: ClaimReader, *, driver_name: str, is_cached: bool = False
 ) -> bool:
-    """Whether a pod may need what a claim has, as the API server tells of it.
+    """Whether the API server's claim says that a pod may need the devices of *entry*.
 
     Raises:
-        KubeError: It does not tell.
+        KubeError: No answer.
     """
     holder = entry.holder
     try:
@@ -54,7 +54,7 @@ async def is_needed(
     except NotFound:
         return False
     if not claim.metadata.uid:
-        raise Unreadable(f"claim {entry} has no UID in the answer, which each object has")
+        raise Unreadable(f"claim {entry} has no UID in the answer")
     status = claim.status
     if claim.metadata.uid != entry.uid or status.allocation is None:
         return False
@@ -69,25 +69,21 @@ async def is_needed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """When a claim is looked for next, and was looked for last (trio's clock)."""
+    """When the next look at a claim is due, and when the last one was (trio's clock)."""
 
     due_at: float
     last_at: float = -_HURRIED_SECONDS
 
 
 class OrphanedClaims:
-    """Looks for claims that nobody needs any more.
-
-    The looks are answered from the API server's cache, which may lag or be of a server that was
-    cut off: before a claim is taken back, the API server is asked to read it anew. That it is
-    *undoing* then is all that is done here; the repair does the rest (`claims.repair`).
+    """Looks for orphaned claims and marks them *undoing*; the repair does the rest.
 
     Args:
         ledger: Who holds what.
-        reader: Tells of claims: one small GET a claim each ten minutes at most, and one more for a
-            claim that is to be taken back.
+        reader: Reads claims: at most one small GET for each claim in ten minutes, and one more
+            before a claim is taken back, because the API server's cache may lag or be cut off.
         is_busy: Whether a process uses a chip with one of these device nodes of the host.
-        driver_name: Results of other drivers are theirs.
+        driver_name: The driver of our results in an allocation.
     """
 
     def __init__(
@@ -106,17 +102,13 @@ class OrphanedClaims:
         self._hurry = trio.Event()
 
     def hurry(self, uid: str) -> None:
-        """Look at a claim soon: another one waits for what it has."""
+        """Look at a claim soon: another one waits for its devices."""
         look = self._looks.get(uid) or _Look(due_at=0)
         self._looks[uid] = replace(look, due_at=min(look.due_at, look.last_at + _HURRIED_SECONDS))
         self._hurry.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look, until cancelled.
-
-        Args:
-            task_status: Told once started.
-        """
+        """Look at all claims, each in its time, until cancelled."""
         task_status.started()
         while True:
             with trio.move_on_after(_ROUND_SECONDS):
@@ -135,7 +127,7 @@ class OrphanedClaims:
                     try:
                         await self._look_at(known[uid])
                     except StorageError as error:
-                        log.warning("a claim that nobody needs stays: %s", error)
+                        log.warning("orphaned claim stays: %s", error)
 
     async def _look_at(self, entry: Entry) -> None:
         """Doubt a claim, or take it back if it was doubted before."""
@@ -156,19 +148,19 @@ class OrphanedClaims:
             )
 
     async def _forget(self, entry: Entry) -> None:
-        """Have a claim undone, unless a process uses its chips."""
+        """Mark a claim *undoing*, unless a process uses its chips."""
         with watchdog.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
             nodes = {node for device in entry.devices for node in device.nodes.values()}
             if not await self._is_busy(nodes) and await self._note(
                 entry, replace(entry, state=EntryState.UNDOING)
             ):
                 log.warning(
-                    "claim is needed by nobody any more and is unprepared",
+                    "orphaned claim is unprepared",
                     extra={"claim": str(entry), "uid": entry.uid, "devices": entry.device_names},
                 )
 
     async def _note(self, known: Entry, entry: Entry) -> bool:
-        """Replace a record, unless it is another one by now; whether it was not."""
+        """Replace a record if it is still *known*; returns whether it was."""
         async with self._ledger.exclusive():
             is_same = self._ledger.by_uid.get(known.uid) == known
             if is_same:

@@ -1,7 +1,7 @@
-"""How long a call goes on trying.
+"""How long a call repeats what failed.
 
-The kubelet ends a call after 45 s and comes back 60 to 90 s later: a fault that passes within the
-call must not cost a pod those.
+The kubelet ends a call after 45 s and calls again 60 to 90 s later. An error that passes within the
+call must not cost a pod this time.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ _BACKOFF = Backoff(first=0.05, limit=2.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long after the start of a call a fault is worth another try, in seconds.
+    """How long after the start of a call an error is worth another try, in seconds.
 
     Attributes:
-        transient: API server, disk, or chips still booting: until shortly before the kubelet ends
+        transient: For API server, disk, and chips that boot: until just before the kubelet ends
             the call.
-        held: Another claim holds the device. After a forced deletion the scheduler gives a device
-            away up to 2 s before the kubelet has stopped the old pod.
-        refused: The API server refuses our identity or lacks our right (401, 403). After its start,
-            or just after this driver was installed, its pictures of tokens and RBAC fill within
-            seconds, and it refuses whom it does not know yet. Longer is a mistake of people, which
-            they should read soon.
+        held: For a device that another claim holds: after a forced deletion the scheduler gives it
+            to another pod up to 2 s before the kubelet has stopped the old one.
+        refused: For 401 and 403. After its own start, or after this driver's installation, the API
+            server learns of tokens and RBAC within seconds. A longer refusal is an administrator's
+            mistake, and the pod's Event should name it soon.
     """
 
     transient: float = 40.0
@@ -37,7 +36,7 @@ class Patience:
     refused: float = 10.0
 
     def limit_for(self, error: DriverError) -> float:
-        """The patience with one fault."""
+        """The patience with one error."""
         if isinstance(error, DeviceHeld):
             return self.held
         if isinstance(error, Forbidden):
@@ -46,12 +45,7 @@ class Patience:
 
 
 class Attempts:
-    """The tries at one thing within a call.
-
-    Args:
-        patience: How long they go on.
-        since: When the call came (trio's clock).
-    """
+    """The tries within one call, which came at *since* (trio's clock)."""
 
     def __init__(self, patience: Patience, since: float) -> None:
         self._patience = patience
@@ -60,29 +54,23 @@ class Attempts:
 
     @property
     def give_up_at(self) -> float:
-        """When no answer is worth waiting for any more (trio's clock)."""
+        """When to stop waiting for an answer (trio's clock)."""
         return self._since + self._patience.transient
 
     async def again(self, failed: Mapping[str, DriverError]) -> list[str]:
-        """Wait before another try.
+        """Wait, and name the claims to try again; without any, do not wait.
 
         Args:
-            failed: What went wrong at the last one, by claim UID.
-
-        Returns:
-            The claims that are to be tried again; without any there was no wait.
+            failed: The errors of the last try, by claim UID.
         """
         if not failed:
             return []
         self._failures += 1
         own = _BACKOFF.pause(self._failures) * spread()
-        pause = max([own, *(_asked_pause(error) for error in failed.values())])
+        asked = [one.retry_after or 0.0 for one in failed.values() if isinstance(one, Unavailable)]
+        pause = max(own, *asked)
         elapsed = trio.current_time() + pause - self._since
         due = [uid for uid, error in failed.items() if elapsed < self._patience.limit_for(error)]
         if due:
             await trio.sleep(pause)
         return due
-
-
-def _asked_pause(error: DriverError) -> float:
-    return (error.retry_after or 0.0) if isinstance(error, Unavailable) else 0.0

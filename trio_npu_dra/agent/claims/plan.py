@@ -1,8 +1,8 @@
-"""What a claim asks of this node, worked out from its allocation and the offers alone (pure)."""
+"""What a claim asks of this node: from its allocation and the offers alone. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -14,7 +14,6 @@ from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.kit.api.objects import (
     AllocationConfiguration,
     AllocationResult,
-    DeviceAllocation,
     ResourceClaim,
 )
 from trio_npu_dra.kit.base.errors import (
@@ -30,7 +29,7 @@ MAX_RESULTS = 32
 """Results of one allocation (resource.k8s.io/v1, AllocationResultsMaxSize)."""
 
 _SHOWN: Final = 16
-"""Devices that an error lists at most."""
+"""At most so many devices of a node in an error: a node of partitions has hundreds."""
 
 _FROM_CLASS = "FromClass"
 _ORIGINS = {_FROM_CLASS: "DeviceClass", "FromClaim": "ResourceClaim"}
@@ -39,15 +38,14 @@ _ORIGINS = {_FROM_CLASS: "DeviceClass", "FromClaim": "ResourceClaim"}
 def allocation_of(
     claim: ResourceClaim, ref: ClaimRef, *, driver_name: str, pool_name: str
 ) -> tuple[Allocated, ...]:
-    """What *claim* was given of this node.
+    """The devices of this node in a claim's allocation, in order of its results.
 
-    A device that several requests share is there once for each kind of access to it, and for each
-    share of it, in order of the allocation's results.
+    A device of several requests is there once for each kind of access, and for each share.
 
     Args:
         claim: The claim as the API server has it.
         ref: The claim that the kubelet means.
-        driver_name: Results of other drivers are theirs.
+        driver_name: The driver of our results.
         pool_name: The one pool of this node.
 
     Raises:
@@ -56,26 +54,44 @@ def allocation_of(
         InvalidOpaqueConfig: A config for this driver is wrong, or two contradict each other.
         ClaimError: The allocation is larger than Kubernetes allows.
     """
-    devices = _allocation(claim, ref)
+    if claim.metadata.uid != ref.uid:
+        raise ClaimNotAllocated(
+            f"the claim was replaced: the pod uses UID {ref.uid}, "
+            f"and {ref.namespace}/{ref.name} now has UID {claim.metadata.uid}"
+        )
+    if claim.status.allocation is None:
+        raise ClaimNotAllocated("the claim is not allocated")
+    devices = claim.status.allocation.devices
+    if len(devices.results) > MAX_RESULTS:
+        raise ClaimError(
+            f"the claim's allocation has {len(devices.results)} results, "
+            f"Kubernetes allows {MAX_RESULTS}"
+        )
     results = [result for result in devices.results if result.driver == driver_name]
     if not results:
         raise ClaimNotAllocated(f"the claim's allocation has no device of driver {driver_name}")
     configs = _configs(devices.config, results, driver_name)
-    by_device: dict[tuple[str, bool, str | None], list[AllocationResult]] = {}
+    requests: dict[tuple[str, bool, str | None], dict[str, None]] = {}
     for result in results:
-        _check_pool(result, pool_name)
-        what = (result.device, bool(result.admin_access), result.share_id)
-        by_device.setdefault(what, []).append(result)
+        # Without a result of another pool the pod would start with fewer NPUs than it was given;
+        # with a device of that name in this pool it would get another NPU.
+        if result.pool != pool_name:
+            raise UnknownDevice(
+                f"device {result.device} is allocated from pool {result.pool}, "
+                f"and this node serves only pool {pool_name}"
+            )
+        access = (result.device, bool(result.admin_access), result.share_id)
+        requests.setdefault(access, {})[_base(result.request)] = None
     return tuple(
         Allocated(
-            requests=tuple(dict.fromkeys(_base(result.request) for result in of)),
+            requests=tuple(names),
             pool=pool_name,
             device=device,
             admin_access=admin_access,
             share_id=share_id,
             config=configs[device],
         )
-        for (device, admin_access, share_id), of in by_device.items()
+        for (device, admin_access, share_id), names in requests.items()
     )
 
 
@@ -84,33 +100,51 @@ def offers_of(
     *,
     pool_name: str,
     by_name: Mapping[str, Offer],
-    gaps: Sequence[str] = (),
+    gaps: Sequence[str],
 ) -> tuple[Offer, ...]:
-    """The offers that were allocated, each once; unhealthy ones too, which is the pod's choice.
+    """The allocated offers, each once; unhealthy ones too, which pods may tolerate.
 
     Args:
-        allocation: What a claim was given.
-        pool_name: The pool of this node, for words.
+        allocation: The claim's devices.
+        pool_name: The pool of this node, for messages.
         by_name: The offers of this node; empty if its chips are not known yet.
-        gaps: Why some of them may not be known yet, in words.
+        gaps: Why the offers may lack some, in words.
 
     Raises:
         UnknownDevice: This node does not have such a device.
         ClaimUnavailable: The node's chips are not known yet, or not all of them.
     """
-    return tuple(
-        _offer(device, by_name, pool_name, gaps)
-        for device in dict.fromkeys(given.device for given in allocation)
-    )
+    found: dict[str, Offer] = {}
+    reason = "; ".join(gaps)
+    for device in (given.device for given in allocation):
+        if device in by_name:
+            found[device] = by_name[device]
+        elif not by_name:
+            raise ClaimUnavailable(
+                f"no NPU of node {pool_name} is known yet{f' ({reason})' if gaps else ''}: "
+                f"{device} must wait"
+            )
+        elif gaps:
+            raise ClaimUnavailable(
+                f"device {device} of node {pool_name} is not known, and may be one that does not "
+                f"answer yet ({reason}): it must wait"
+            )
+        else:
+            shown = ", ".join(islice(by_name, _SHOWN))
+            more = f" and {len(by_name) - _SHOWN} more" if len(by_name) > _SHOWN else ""
+            raise UnknownDevice(
+                f"device {device} does not exist on node {pool_name} any more "
+                f"(it has {shown}{more}): delete the pod to get another one"
+            )
+    return tuple(found.values())
 
 
 def check_partitions(allocation: Iterable[Allocated], offers: Iterable[Offer]) -> None:
-    """See that a claim has its partitions for itself, and for one container.
+    """Refuse what partitions cannot do.
 
     Raises:
-        ClaimError: It only looks on a partition that is cut on demand: there may be nothing to look
-            on.
-        InvalidOpaqueConfig: It wants to share one, which has no share flag.
+        ClaimError: Admin access to a partition that is cut on demand, and may not exist.
+        InvalidOpaqueConfig: Sharing of a partition, which has no share flag.
     """
     partitions = {offer.name: offer.partition for offer in offers if offer.partition is not None}
     for given in allocation:
@@ -127,68 +161,16 @@ def check_partitions(allocation: Iterable[Allocated], offers: Iterable[Offer]) -
             )
 
 
-def _allocation(claim: ResourceClaim, ref: ClaimRef) -> DeviceAllocation:
-    if claim.metadata.uid != ref.uid:
-        raise ClaimNotAllocated(
-            f"the claim was replaced: the pod uses UID {ref.uid}, "
-            f"and {ref.namespace}/{ref.name} now has UID {claim.metadata.uid}"
-        )
-    if claim.status.allocation is None:
-        raise ClaimNotAllocated("the claim is not allocated")
-    devices = claim.status.allocation.devices
-    if len(devices.results) > MAX_RESULTS:
-        raise ClaimError(
-            f"the claim's allocation has {len(devices.results)} results, "
-            f"Kubernetes allows {MAX_RESULTS}"
-        )
-    return devices
-
-
-def _check_pool(result: AllocationResult, pool_name: str) -> None:
-    # A node has one pool. To skip a result of another one would start the pod with fewer NPUs than
-    # it was given, to look its device up here would hand out a namesake.
-    if result.pool != pool_name:
-        raise UnknownDevice(
-            f"device {result.device} is allocated from pool {result.pool}, "
-            f"and this node serves only pool {pool_name}"
-        )
-
-
-def _offer(device: str, by_name: Mapping[str, Offer], pool_name: str, gaps: Sequence[str]) -> Offer:
-    if not by_name:
-        reason = f" ({'; '.join(gaps)})" if gaps else ""
-        raise ClaimUnavailable(
-            f"no NPU of node {pool_name} is known yet{reason}: {device} must wait"
-        )
-    if device not in by_name and gaps:
-        raise ClaimUnavailable(
-            f"device {device} of node {pool_name} is not known, and may be one that does not "
-            f"answer yet ({'; '.join(gaps)}): it must wait"
-        )
-    if device not in by_name:
-        raise UnknownDevice(
-            f"device {device} does not exist on node {pool_name} any more "
-            f"(it has {_listed(by_name)}): delete the pod to get another one"
-        )
-    return by_name[device]
-
-
-def _listed(names: Collection[str]) -> str:
-    """The first names; where NPUs are cut there are hundreds."""
-    shown = ", ".join(islice(names, _SHOWN))
-    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
-
-
 def _configs(
     configs: Iterable[AllocationConfiguration],
     results: Sequence[AllocationResult],
     driver_name: str,
 ) -> Mapping[str, EffectiveConfig]:
-    """What the configs come to for each device.
+    """The effective config of each device.
 
-    Those of classes apply before those of the claim, each in the allocation's order, which is that
-    of class and claim (`AllocationResult.config` in Kubernetes' scheduler). A device that several
-    requests were given, as admin access can have it, gets the configs of them all.
+    Configs of classes apply before those of the claim, each in the allocation's order, which is
+    that of class and claim (`AllocationResult.config` in Kubernetes' scheduler). A device of
+    several requests, which admin access makes possible, gets the configs of all of them.
     """
     ours = [
         (config.requests, parse_config(config.opaque.parameters, origin=origin))
@@ -209,34 +191,29 @@ def _configs(
         for device, of in requests.items()
     }
     _check_values(found, requests)
-    _check_size(found.values())
-    return found
-
-
-def _is_for(names: Sequence[str], request: str) -> bool:
-    """Whether a config that names these requests is for a result's one, a subrequest perhaps."""
-    return not names or request in names or _base(request) in names
-
-
-def _check_size(configs: Iterable[EffectiveConfig]) -> None:
-    """A record that is too large could not be read again."""
-    texts = [text for config in configs for variable in config.env for text in variable]
+    texts = [text for config in found.values() for variable in config.env for text in variable]
     size = sum(len(text.encode()) for text in texts)
-    if size > MAX_OF_CLAIM:
+    if size > MAX_OF_CLAIM:  # the record could not be read again
         raise InvalidOpaqueConfig(
             f"the variables of env for all devices of the claim have {size} bytes together: "
             f"write at most {MAX_OF_CLAIM}"
         )
+    return found
+
+
+def _is_for(names: Sequence[str], request: str) -> bool:
+    """Whether a config for these requests applies to *request*, which may be a subrequest."""
+    return not names or request in names or _base(request) in names
 
 
 def _check_values(
     configs: Mapping[str, EffectiveConfig], requests: Mapping[str, Sequence[str]]
 ) -> None:
-    """A container can use several requests, and then it would get one of two values, unsaid."""
+    """Refuse two values of one variable: a container of both requests would get either of them."""
     first: dict[str, tuple[str, str]] = {}
     for device, config in configs.items():
-        told = [(f"env {name}", value) for name, value in config.env]
-        for name, value in (*told, ("visibleDevices", config.visible_devices)):
+        values = [(f"env {name}", value) for name, value in config.env]
+        for name, value in (*values, ("visibleDevices", config.visible_devices)):
             here = _base(requests[device][0])
             there, other = first.setdefault(name, (here, value))
             if other != value:
@@ -248,5 +225,5 @@ def _check_values(
 
 
 def _base(request: str) -> str:
-    """The kubelet knows requests without the chosen subrequest."""
+    """The request without its subrequest, as the kubelet knows it."""
     return request.partition("/")[0]

@@ -1,4 +1,4 @@
-"""The same for several claims at once."""
+"""One call for each of several claims, side by side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 async def side_by_side(
     function: Callable[[str, T], Awaitable[R]], arguments: Mapping[str, T]
 ) -> dict[str, R]:
-    """Call *function* for each item at once; the answers by key, in the order of *arguments*."""
+    """Call *function* for all items side by side; the answers by key, in order of *arguments*."""
     answers: dict[str, R] = {}
 
     async def call(key: str, argument: T) -> None:

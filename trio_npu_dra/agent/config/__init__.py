@@ -1,4 +1,9 @@
-"""What a claim may configure.
+"""What a claim may configure; knows neither claims nor devices.
 
-`model` has the rules, `words` says what is wrong with a config, `effective` what several come to.
+`model` has the rules, `words` the messages about wrong configs, `effective` combines several.
+Other rooms import from these modules; few nodes need pydantic's schema of a config at a start.
 """
+
+from __future__ import annotations
+
+__all__ = ["effective", "model", "words"]

@@ -1,25 +1,19 @@
-"""What several configs come to for one device."""
+"""The effective config of a device, from several configs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, Final
 
 from trio_npu_dra.agent.config.model import ContainerLibraries, NpuConfig, VisibleDevices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveConfig:
-    """What holds for a device when all its configs are applied; without any, the defaults.
+    """All configs of a device applied; the fields are those of `NpuConfig`.
 
-    Attributes:
-        shared: Whether several containers may use it at once.
-        container_libraries: How loaders find the Ascend driver's libraries; None for what the
-            driver's flag says.
-        driver_mounts: Whether containers get the Ascend driver's files.
-        ub_files: Whether containers get the user space of the unified bus.
-        visible_devices: What ASCEND_VISIBLE_DEVICES tells.
-        env: Names and values of variables, each name once.
+    None as `container_libraries` leaves the choice to the driver's flag.
     """
 
     shared: bool = False
@@ -31,23 +25,16 @@ class EffectiveConfig:
 
 
 DEFAULT_CONFIG = EffectiveConfig()
+_FIELDS: Final = {"container_libraries", "driver_mounts", "ub_files", "visible_devices"}
 
 
 def effective(configs: Iterable[NpuConfig]) -> EffectiveConfig:
     """Apply configs in their order: a later one wins, field by field and variable by variable."""
-    result = DEFAULT_CONFIG
+    given: dict[str, Any] = {}
+    env: dict[str, str] = {}
     for config in configs:
-        given = config.model_fields_set
+        given |= {name: getattr(config, name) for name in _FIELDS & config.model_fields_set}
         if "strategy" in config.sharing.model_fields_set:
-            result = replace(result, shared=config.sharing.strategy == "Shared")
-        if "container_libraries" in given:
-            result = replace(result, container_libraries=config.container_libraries)
-        if "driver_mounts" in given:
-            result = replace(result, driver_mounts=config.driver_mounts)
-        if "ub_files" in given:
-            result = replace(result, ub_files=config.ub_files)
-        if "visible_devices" in given:
-            result = replace(result, visible_devices=config.visible_devices)
-        env = dict(result.env) | {variable.name: variable.value for variable in config.env}
-        result = replace(result, env=tuple(env.items()))
-    return result
+            given["shared"] = config.sharing.strategy == "Shared"
+        env |= {variable.name: variable.value for variable in config.env}
+    return EffectiveConfig(**given, env=tuple(env.items()))

@@ -21,7 +21,7 @@ MAX_VARIABLES: Final = 32
 MAX_NAME: Final = 128  # characters
 MAX_VALUE: Final = 1024  # characters
 MAX_OF_CLAIM: Final = 64 << 10
-"""Bytes of names and values that a claim's devices have together: all goes into its record."""
+"""Bytes of all names and values of a claim's devices together: its record has them all."""
 OURS: Final = ("ASCEND_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 """Variables that this driver sets itself (`claims.cdi`)."""
 
@@ -50,7 +50,7 @@ class Part(BaseModel):
 
 
 class Sharing(Part):
-    """Who may use an NPU of the claim at once."""
+    """How containers may use an NPU of the claim."""
 
     strategy: SharingStrategy = Field(
         "Exclusive",
@@ -60,7 +60,7 @@ class Sharing(Part):
 
 
 class Variable(Part):
-    """A variable for the environment of containers."""
+    """A variable in the environment of containers."""
 
     name: Annotated[
         str,
@@ -92,7 +92,7 @@ class NpuConfig(Part):
     api_version: Literal["npu.huawei.com/v1alpha1"]
     kind: Literal["NpuConfig"]
     sharing: Sharing = Sharing()
-    # Null is no value that can be written, so the type has none: without one, see what was set.
+    # No config can set it to null, so the type has no None: `model_fields_set` says if it is set.
     container_libraries: ContainerLibraries = Field(
         None,  # type: ignore[arg-type]
         description="How the loaders of containers find the Ascend driver's libraries. Without it, "

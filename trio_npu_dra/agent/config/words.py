@@ -1,4 +1,4 @@
-"""What is wrong with a config, in the words of the driver and of `npu-dra validate`."""
+"""Messages about wrong configs, for the driver and `npu-dra validate`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from trio_npu_dra.agent.config.model import API_VERSION, KIND, NpuConfig, Sharing, Variable
 from trio_npu_dra.kit.base.errors import InvalidOpaqueConfig
 
-PROBLEMS_TOLD: Final = 3
+PROBLEMS_SHOWN: Final = 3
 SHOWN: Final = 60  # characters of a name or value
 
 _HEAD: Final = f"apiVersion {API_VERSION} and kind {KIND}"
@@ -31,7 +31,7 @@ _WRITE: Final = {
     "env[].name": "a name of letters, digits and _ that does not begin with a digit",
     "env[].value": "a text without NUL, in quotes if it looks like something else",
 }
-"""What to write into each field, whichever item of a list it is in."""
+"""What to write into each field."""
 _OBJECTS: Final[dict[str, type[BaseModel]]] = {"": NpuConfig, "sharing": Sharing, "env[]": Variable}
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -39,26 +39,17 @@ Path: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something wrong in a config.
-
-    Attributes:
-        path: The wrong field.
-        text: Its name, its value and what to do.
-    """
+    """A wrong field, and a text with its name, its value and what to do."""
 
     path: Path
     text: str
 
 
 def parse_config(parameters: Any, *, origin: str) -> NpuConfig:
-    """Check the parameters of one opaque config.
-
-    Args:
-        parameters: The JSON value of `opaque.parameters`.
-        origin: The kind of the object that it is in.
+    """Check the parameters of an opaque config of the kind *origin*.
 
     Raises:
-        InvalidOpaqueConfig: Names each wrong field, its value, and what to do.
+        InvalidOpaqueConfig: Names the wrong fields, their values, and what to do.
     """
     try:
         return NpuConfig.model_validate(parameters)
@@ -67,7 +58,7 @@ def parse_config(parameters: Any, *, origin: str) -> NpuConfig:
 
 
 def problems(parameters: Any) -> Sequence[Problem]:
-    """All that is wrong with the parameters of one opaque config."""
+    """All problems of the parameters of an opaque config."""
     try:
         NpuConfig.model_validate(parameters)
     except ValidationError as error:
@@ -76,11 +67,11 @@ def problems(parameters: Any) -> Sequence[Problem]:
 
 
 def refusal(found: Sequence[Problem], *, origin: str) -> str:
-    """The first few problems, so that what to do still fits into an Event of the pod."""
-    told = [problem.text for problem in found[:PROBLEMS_TOLD]]
-    if len(found) > len(told):
-        told.append(f"and {len(found) - len(told)} more")
-    return f"opaque config in the {origin}: {'; '.join(told)}"
+    """The first few problems, so that an Event of the pod has room for the advice."""
+    texts = [problem.text for problem in found[:PROBLEMS_SHOWN]]
+    if len(found) > len(texts):
+        texts.append(f"and {len(found) - len(texts)} more")
+    return f"opaque config in the {origin}: {'; '.join(texts)}"
 
 
 def show(value: Any) -> str:
@@ -99,7 +90,7 @@ def show(value: Any) -> str:
 
 
 def show_name(name: str) -> str:
-    """The name of a field that somebody wrote, in one short line."""
+    """The name of a field as a person wrote it, in one short line."""
     text = _cut(name) or '""'
     return text if text.isprintable() else "(a name with unprintable characters)"
 
