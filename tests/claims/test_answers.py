@@ -1,7 +1,7 @@
 """What the owner of a pod reads: the text of the reply, which becomes an event of the pod."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -13,11 +13,10 @@ from tests.claims.node import (
     board,
     claim,
     config,
-    npu,
     ref,
     result,
 )
-from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.ascend.model import EMPTY_BOARD
 from trio_npu_dra.kit.api.objects import AllocationConfiguration, ResourceClaim, ResourceClaimStatus
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError, Unavailable
 from trio_npu_dra.kit.kubelet.driver import PreparedDevice
@@ -68,10 +67,13 @@ CASES = {
         stored=claim("a", result("npu-2"), uid="uid-new"),
         text="the claim was replaced: the pod uses UID uid-a, and default/a now has UID uid-new",
     ),
-    "it is not allocated": Case(
-        stored=claim("a").model_copy(update={"status": ResourceClaimStatus()}),
-        text="the claim is not allocated",
-    ),
+    **{
+        f"it has {words}": Case(
+            stored=claim("a").model_copy(update={"status": status}),
+            text="the claim is not allocated",
+        )
+        for words, status in {"no status": None, "no allocation": ResourceClaimStatus()}.items()
+    },
     "nothing is ours": Case(
         stored=claim("a", result("gpu-0", driver="gpu.example.com")),
         text="the claim's allocation has no device of driver npu.huawei.com",
@@ -248,23 +250,3 @@ async def test_of_a_claim_for_two_drivers_we_answer_for_ours(node: NodeOnDisk) -
     )
 
     assert await given(node, "a") == {"a": [device("uid-a", "npu-4", "compute")]}
-
-
-async def test_a_tainted_npu_is_given_and_a_vanished_one_is_not(node: NodeOnDisk) -> None:
-    """A pod may tolerate a fault; nobody can use what is not there, prepared before or not."""
-    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
-    await given(node, "a", "b")
-    fault = Fault(code=0x80E18402, level=FaultLevel.SEPARATE_NPU, rule="", since=0.0)
-    unhealthy = ChipHealth(faults=(fault,))
-    left = [npu(number) for number in range(8) if number != 3]
-    node.board.set(Board(chips=tuple(replace(each, health=unhealthy) for each in left)))
-
-    answers = await node.start().prepare([ref("a"), ref("b")])
-
-    assert answers["uid-a"].devices == (device("uid-a", "npu-2", "npu"),)
-    assert answers["uid-b"].devices == (device("uid-b", "npu-3", "npu"),), "its node is there"
-
-    (node.root / "dev/davinci3").unlink()
-    answers = await node.start(patience=AT_ONCE).prepare([ref("b")])
-    assert "device npu-3 does not exist on node node-1 any more" in answers["uid-b"].error
-    assert node.record_uids() == {"uid-a", "uid-b"}, "its pod may run still"

@@ -11,7 +11,7 @@ from tests.holds.entries import held
 from tests.synced import syncs
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.holds.entry import host_nodes
-from trio_npu_dra.kit.base.errors import DeviceNodeMissing, StorageError
+from trio_npu_dra.kit.base.errors import StorageError
 
 
 def node_edit(name: str) -> dict[str, object]:
@@ -121,26 +121,6 @@ def test_a_file_is_written_without_waiting_for_the_disk(node: NodeOnDisk) -> Non
 
     assert states == []
     assert len(list(cdi.root.iterdir())) == 1
-
-
-def test_shared_nodes_are_those_that_the_host_has_now(node: NodeOnDisk) -> None:
-    """A file is right or wrong by today's driver."""
-    cdi = node.cdi()
-    write(cdi)
-    (node.root / "dev/devmm_svm").unlink()
-
-    assert write(cdi)
-    assert b"/dev/hisi_hdc" in node.cdi_path("uid-a").read_bytes()
-    assert b"devmm_svm" not in node.cdi_path("uid-a").read_bytes()
-
-
-def test_without_the_driver_there_is_no_file(node: NodeOnDisk) -> None:
-    """A container without the manager's node could not use the NPU."""
-    (node.root / "dev/davinci_manager").unlink()
-
-    with pytest.raises(DeviceNodeMissing, match="/dev/davinci_manager is missing"):
-        write(node.cdi())
-    assert node.cdi_uids() == set()
 
 
 def test_a_scan_finds_our_files_and_no_others(node: NodeOnDisk) -> None:

@@ -1,5 +1,8 @@
 """Faults that pass while the kubelet waits cost no pod another minute."""
 
+from dataclasses import replace
+
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -7,7 +10,7 @@ from tests.claims.node import FakeClaims, NodeOnDisk, board, claim, ref, result
 from tests.claims.test_prepare import prepared
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.service import CallAnswered
-from trio_npu_dra.ascend.model import EMPTY_BOARD
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base.errors import Unavailable
 
@@ -81,11 +84,16 @@ async def test_a_device_that_is_freed_soon_is_waited_for(
     assert [call.errors for call in calls] == [(), (), ()], "what passed is no error"
 
 
-async def test_chips_that_boot_are_waited_for(node: NodeOnDisk, autojump_clock: MockClock) -> None:
-    """After a reboot the kubelet may be faster than the NPUs."""
+@pytest.mark.parametrize(
+    "booting", [EMPTY_BOARD, replace(board(2), unanswered=("card 2: booting",))], ids=["all", "one"]
+)
+async def test_chips_that_boot_are_waited_for(
+    node: NodeOnDisk, autojump_clock: MockClock, booting: Board
+) -> None:
+    """After a reboot the kubelet may be faster than the NPUs, all of them or the claim's."""
     del autojump_clock
     node.source.store(claim("a", result("npu-2")))
-    node.board.set(EMPTY_BOARD)
+    node.board.set(booting)
 
     async def boot() -> None:
         await trio.sleep(20)
@@ -121,41 +129,3 @@ async def test_a_record_stays_while_its_cdi_file_cannot_be_written(
         answer = await claims.prepare([ref("a")])
     assert answer["uid-a"].devices == (prepared("uid-a", "npu-2"),)
     assert node.cdi_uids() == {"uid-a"}
-
-
-async def test_a_state_folder_that_cannot_be_used_is_said_for_each_claim(
-    node: NodeOnDisk, autojump_clock: MockClock
-) -> None:
-    """Both for prepare and unprepare, before the kubelet gives up."""
-    del autojump_clock
-    node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
-    (node.root / "state").write_text("a file where the folder should be")
-    claims = node.start(patience=Patience())
-
-    with trio.fail_after(KUBELET_LIMIT):
-        answer = await claims.prepare([ref("a"), ref("b")])
-    with trio.fail_after(KUBELET_LIMIT):
-        undone = await claims.unprepare([ref("a"), ref("b")])
-
-    for text in (*(each.error for each in answer.values()), *undone.values()):
-        assert "cannot make" in text
-
-
-async def test_a_cdi_file_that_cannot_be_removed_keeps_the_record(
-    node: NodeOnDisk, autojump_clock: MockClock
-) -> None:
-    """An NPU is free only when no container can start with it."""
-    del autojump_clock
-    node.source.store(claim("a", result("npu-2")))
-    claims = node.start(patience=Patience())
-    await claims.prepare([ref("a")])
-    kept = node.cdi_root.rename(node.root / "kept")
-    node.cdi_root.write_text("a file where the folder should be")
-
-    assert "cannot remove" in (await claims.unprepare([ref("a")]))["uid-a"]
-    assert node.record_uids() == {"uid-a"}
-
-    node.cdi_root.unlink()
-    kept.rename(node.cdi_root)
-    assert await claims.unprepare([ref("a")]) == {"uid-a": ""}
-    assert node.record_uids() == set()

@@ -97,29 +97,15 @@ async def test_the_api_server_is_given_the_time_it_asks_for(autojump_clock: Mock
     assert trio.current_time() - since == pytest.approx(12.0)
 
 
-@pytest.mark.parametrize("error", [StorageError("x"), Unavailable("503")])
-async def test_a_fault_without_a_wish_is_tried_again_at_once(
-    autojump_clock: MockClock, error: DriverError
-) -> None:
-    """Within a twentieth of a second."""
-    del autojump_clock
-    since = trio.current_time()
-    assert (await tries({"a": [error]}, "a"))[1] == {}
-    assert trio.current_time() - since <= 0.05
-
-
-@pytest.mark.parametrize(
-    ("error", "seconds"), [(StorageError("x"), 40), (Forbidden("403"), 10), (DeviceHeld("x"), 5)]
-)
 async def test_it_ends_with_the_last_error_when_its_time_is_over(
-    autojump_clock: MockClock, error: DriverError, seconds: float
+    autojump_clock: MockClock,
 ) -> None:
-    """The longest before the kubelet ends the call."""
+    """Before the kubelet ends the call."""
     del autojump_clock
-    since = trio.current_time()
+    since, error = trio.current_time(), StorageError("x")
 
     tried, remains = await tries({"a": [error] * 1000}, "a")
 
     assert remains == {"a": error}
     assert len(tried) > 3
-    assert seconds - 5 < trio.current_time() - since < seconds
+    assert 35 < trio.current_time() - since < 40

@@ -10,18 +10,16 @@ from tests.claims.node import DRIVER, POOL, board, claim, config, npu, ref, resu
 from trio_npu_dra.agent.claims.plan import allocation_of, check_partitions, offers_of
 from trio_npu_dra.agent.holds.entry import Allocated
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
-from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipFamily, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.ascend.model import Board, ChipFamily, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.ascend.offers import Offer, OfferKind, offers
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.api.objects import (
     AllocationConfiguration,
     AllocationResult,
     ResourceClaim,
-    ResourceClaimStatus,
 )
 from trio_npu_dra.kit.base.errors import (
     ClaimError,
-    ClaimNotAllocated,
     ClaimUnavailable,
     InvalidOpaqueConfig,
     UnknownDevice,
@@ -36,11 +34,6 @@ def plan(
     on = board() if on is None else on
     by_name = {offer.name: offer for offer in offers(on)}
     return allocation, offers_of(allocation, pool_name=POOL, by_name=by_name, gaps=on.gaps)
-
-
-def names(claimed: ResourceClaim, on: Board | None = None) -> list[str]:
-    """The offers of claim `a`."""
-    return [offer.name for offer in plan(claimed, on)[1]]
 
 
 def test_each_device_is_planned_with_its_request() -> None:
@@ -68,41 +61,6 @@ def test_a_module_is_planned_with_both_dies() -> None:
         plan(claim("a", result("npu-2")), union)
 
 
-def test_a_subrequest_is_reported_as_its_request() -> None:
-    """The kubelet knows base names only."""
-    assert plan(claim("a", result("npu-0", "npu/two")))[0][0].requests == ("npu",)
-
-
-def test_results_of_other_drivers_are_theirs() -> None:
-    """A device of the same name elsewhere is not ours."""
-    assert names(claim("a", result("npu-1", driver="gpu.example.com"), result("npu-2"))) == [
-        "npu-2"
-    ]
-
-
-def test_a_device_in_two_results_is_planned_once() -> None:
-    """As admin access can have it."""
-    both = (result("npu-2", name, admin_access=True) for name in ("one", "two"))
-    allocation, planned = plan(claim("a", *both))
-
-    assert [(given.requests, given.admin_access) for given in allocation] == [
-        (("one", "two"), True)
-    ]
-    assert len(planned) == 1
-
-
-def test_own_and_admin_access_to_one_device_are_kept_apart() -> None:
-    """The kubelet is told of both; no admission turns one into the other."""
-    both = (result("npu-2", "one", admin_access=True), result("npu-2", "two"))
-    allocation, planned = plan(claim("a", *both))
-
-    assert [(given.requests, given.admin_access) for given in allocation] == [
-        (("one",), True),
-        (("two",), False),
-    ]
-    assert len(planned) == 1
-
-
 def test_shares_of_one_device_are_kept_apart() -> None:
     """Each by its id."""
     both = (result("npu-2", name, share_id=name) for name in ("one", "two"))
@@ -123,65 +81,28 @@ def test_an_unhealthy_npu_is_planned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("claimed", "on", "error", "words"),
+    ("on", "words"),
     [
         (
-            claim("a", result("npu-1"), uid="other"),
-            None,
-            ClaimNotAllocated,
-            "the claim was replaced: the pod uses UID uid-a, and default/a now has UID other",
-        ),
-        (
-            claim("a").model_copy(update={"status": ResourceClaimStatus()}),
-            None,
-            ClaimNotAllocated,
-            "the claim is not allocated",
-        ),
-        (
-            claim("a", result("npu-1", driver="gpu.example.com")),
-            None,
-            ClaimNotAllocated,
-            f"no device of driver {DRIVER}",
-        ),
-        (
-            claim("a", result("npu-0"), result("npu-7")),
-            board(2),
-            UnknownDevice,
-            r"device npu-7 does not exist on node node-1 any more \(it has npu-0, npu-1\)",
-        ),
-        (
-            claim("a", result("npu-0", pool="node-2")),
-            None,
-            UnknownDevice,
-            "device npu-0 is allocated from pool node-2, and this node serves only pool node-1",
-        ),
-        (claim("a", result("npu-0")), EMPTY_BOARD, ClaimUnavailable, "npu-0 must wait"),
-        (
-            claim("a", result("npu-2")),
             replace(board(2), unanswered=("card 2: booting",)),
-            ClaimUnavailable,
             r"npu-2 .* may be one that does not answer yet \(card 2: booting\): it must wait",
         ),
         (
-            claim("a", result("npu-2")),
             replace(board(2), unlisted_accelerators=("0000:41:00.0",)),
-            ClaimUnavailable,
             r"\(accelerator 0000:41:00.0 is not listed\): it must wait",
-        ),
-        (
-            claim("a", *(result("npu-0", f"r{n}") for n in range(33))),
-            None,
-            ClaimError,
-            "33 results, Kubernetes allows 32",
         ),
     ],
 )
-def test_what_cannot_be_prepared_is_refused_by_name(
-    claimed: ResourceClaim, on: Board | None, error: type[ClaimError], words: str
-) -> None:
-    """The pod's owner learns which claim, device or pool is meant."""
-    with pytest.raises(error, match=words):
-        plan(claimed, on)
+def test_a_device_that_may_be_in_a_gap_is_waited_for(on: Board, words: str) -> None:
+    """The message names the gap; other refusals are in test_answers."""
+    with pytest.raises(ClaimUnavailable, match=words):
+        plan(claim("a", result("npu-2")), on)
+
+
+def test_of_many_devices_a_refusal_names_a_few() -> None:
+    """A node of partitions has hundreds."""
+    with pytest.raises(UnknownDevice, match=r"npu-15 and 4 more\)"):
+        plan(claim("a", result("npu-20")), board(20))
 
 
 def test_the_largest_allocation_is_planned() -> None:

@@ -68,7 +68,7 @@ class Attempts:
         self._failures += 1
         own = _BACKOFF.pause(self._failures) * spread()
         asked = [one.retry_after or 0.0 for one in failed.values() if isinstance(one, Unavailable)]
-        pause = max(own, *asked)
+        pause = max([own, *asked])
         elapsed = trio.current_time() + pause - self._since
         due = [uid for uid, error in failed.items() if elapsed < self._patience.limit_for(error)]
         if due:
