@@ -12,6 +12,8 @@ from tests.claims.cut_node import CutNode, cut_node
 from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.restarted import prepare
 from tests.claims.stepping import Driver, driver_on
+from tests.holds.entries import entry
+from trio_npu_dra.agent.holds.encoding import encode
 
 NOBODY = 65534
 
@@ -47,6 +49,7 @@ def driver(quick_node: NodeOnDisk) -> Driver:
 @pytest.fixture
 def rightless_node() -> Iterator[NodeOnDisk]:
     """The same for a user whom permission bits stop; root is one for as long as the test runs."""
+    encode(entry("uid-x", 0))  # loads modules that this user may not read
     with tempfile.TemporaryDirectory() as folder:
         was_root = os.geteuid() == 0
         if was_root:

@@ -67,13 +67,10 @@ CASES = {
         stored=claim("a", result("npu-2"), uid="uid-new"),
         text="the claim was replaced: the pod uses UID uid-a, and default/a now has UID uid-new",
     ),
-    **{
-        f"it has {words}": Case(
-            stored=claim("a").model_copy(update={"status": status}),
-            text="the claim is not allocated",
-        )
-        for words, status in {"no status": None, "no allocation": ResourceClaimStatus()}.items()
-    },
+    "it is not allocated": Case(
+        stored=claim("a").model_copy(update={"status": ResourceClaimStatus()}),
+        text="the claim is not allocated",
+    ),
     "nothing is ours": Case(
         stored=claim("a", result("gpu-0", driver="gpu.example.com")),
         text="the claim's allocation has no device of driver npu.huawei.com",

@@ -10,7 +10,6 @@ import trio
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in, prepare, start, unprepare
 from tests.full_disk import no_file_beyond
-from trio_npu_dra.agent.claims.service import NodeClaims
 
 # --- disks ---------------------------------------------------------------------------------------
 
@@ -70,55 +69,48 @@ LONG = "a" * 130
 """Of a UID that fits into the name of a record, and not into that of a CDI file below."""
 
 
-def with_long_names(node: NodeOnDisk) -> NodeClaims:
-    """A driver whose name is long."""
-    return node.start(cdi=replace(node.cdi(), driver_name="d" * 120), patience=AT_ONCE)
-
-
-async def test_a_file_that_cannot_be_removed_keeps_its_claim_alone(two_claims: NodeOnDisk) -> None:
-    """The other claim of the call is given back."""
-    driver = with_long_names(two_claims)
+@pytest.mark.parametrize("verb", ["prepare", "unprepare"])
+async def test_a_claim_whose_file_cannot_be_removed_keeps_its_npu_alone(
+    two_claims: NodeOnDisk, verb: str
+) -> None:
+    """A container may start with it; the call's other claims get other NPUs, or end."""
+    long_named = replace(two_claims.cdi(), driver_name="d" * 120)
+    driver = two_claims.start(cdi=long_named, patience=AT_ONCE)
     two_claims.source.store(claim(LONG, result("npu-5")))
     await driver.prepare([ref(LONG)])
 
-    errors = await driver.unprepare([ref(LONG), ref("b")])
-
+    if verb == "unprepare":
+        errors = await driver.unprepare([ref(LONG), ref("b")])
+        assert two_claims.record_uids() == {"uid-a", f"uid-{LONG}"}
+    else:
+        moved = (claim(LONG, result("npu-6")), claim("b", result("npu-7")))
+        two_claims.source.store(*moved, claim("c", result("npu-5")))
+        answers = await driver.prepare([ref(LONG), ref("b"), ref("c")])
+        errors = {uid: answer.error for uid, answer in answers.items()}
+        assert f"npu-5 is held by claim default/{LONG}" in errors["uid-c"]
+        records = {uid: two_claims.record(uid) for uid in two_claims.record_uids()}
+        held = {uid: record["devices"][0]["device"] for uid, record in records.items()}
+        assert held == {"uid-a": "npu-2", "uid-b": "npu-7", f"uid-{LONG}": "npu-5"}
     assert "cannot remove" in errors[f"uid-{LONG}"]
     assert "File name too long" in errors[f"uid-{LONG}"]
     assert errors["uid-b"] == ""
-    assert two_claims.record_uids() == {"uid-a", f"uid-{LONG}"}
 
 
-async def test_a_claim_that_cannot_let_go_what_it_had_keeps_it_alone(
-    two_claims: NodeOnDisk,
+@pytest.mark.parametrize("is_state_there", [False, True])
+async def test_a_folder_that_cannot_be_made_is_named(
+    rightless_node: NodeOnDisk, is_state_there: bool
 ) -> None:
-    """The other claim of the call gets what it is given instead."""
-    driver = with_long_names(two_claims)
-    two_claims.source.store(claim(LONG, result("npu-5")))
-    await driver.prepare([ref(LONG)])
-    two_claims.source.store(claim(LONG, result("npu-6")), claim("b", result("npu-7")))
+    """Nothing is handed out without a record; and the host's /etc may be read-only."""
+    node = rightless_node
+    node.source.store(claim("a", result("npu-2")))
+    if is_state_there:
+        node.state_folder.mkdir()
+    node.root.chmod(0o555)
 
-    answers = await driver.prepare([ref(LONG), ref("b")])
-
-    assert "File name too long" in answers[f"uid-{LONG}"].error
-    assert answers["uid-b"].error == ""
-    held = {uid: two_claims.record(uid)["devices"][0]["device"] for uid in two_claims.record_uids()}
-    assert held == {"uid-a": "npu-2", "uid-b": "npu-7", f"uid-{LONG}": "npu-5"}
-
-
-async def test_what_a_claim_cannot_let_go_is_given_to_no_other_claim_of_the_call(
-    two_claims: NodeOnDisk,
-) -> None:
-    """A container may start with it as long as the CDI file is there."""
-    driver = with_long_names(two_claims)
-    two_claims.source.store(claim(LONG, result("npu-5")))
-    await driver.prepare([ref(LONG)])
-    two_claims.source.store(claim(LONG, result("npu-6")), claim("b", result("npu-5")))
-
-    answers = await driver.prepare([ref(LONG), ref("b")])
-
-    assert "File name too long" in answers[f"uid-{LONG}"].error
-    assert f"npu-5 is held by claim default/{LONG}" in answers["uid-b"].error
+    missing = node.cdi_root if is_state_there else node.state_folder
+    assert await prepare(node, "a") == {"a": f"cannot make {missing}: Permission denied"}
+    assert node.cdi_uids() == set()
+    node.root.chmod(0o755)
 
 
 async def test_a_file_in_a_read_only_cdi_folder_keeps_its_claim(rightless_node: NodeOnDisk) -> None:
@@ -138,30 +130,6 @@ async def test_a_file_in_a_read_only_cdi_folder_keeps_its_claim(rightless_node: 
     assert await prepare(node, "b") == {"b": ""}
 
 
-async def test_a_read_only_state_folder_is_named(rightless_node: NodeOnDisk) -> None:
-    """Nothing is handed out that could not be remembered."""
-    node = rightless_node
-    node.source.store(claim("a", result("npu-2")))
-    node.root.chmod(0o555)
-
-    refused = await prepare(node, "a")
-
-    assert refused == {"a": f"cannot make {node.state_folder}: Permission denied"}
-    assert node.cdi_uids() == set()
-    node.root.chmod(0o755)
-
-
-async def test_a_cdi_folder_that_cannot_be_made_is_named(rightless_node: NodeOnDisk) -> None:
-    """As where the host's /etc is read-only."""
-    node = rightless_node
-    node.source.store(claim("a", result("npu-2")))
-    node.state_folder.mkdir()
-    node.root.chmod(0o555)
-
-    assert await prepare(node, "a") == {"a": f"cannot make {node.cdi_root}: Permission denied"}
-    node.root.chmod(0o755)
-
-
 async def test_a_records_folder_that_cannot_be_read_is_named(rightless_node: NodeOnDisk) -> None:
     """Who holds what is not known: nothing is given, and nothing is taken back."""
     node = rightless_node
@@ -174,16 +142,6 @@ async def test_a_records_folder_that_cannot_be_read_is_named(rightless_node: Nod
     assert await unprepare(node, "a") == said
     node.records_folder.chmod(0o700)
     assert await unprepare(node, "a") == {"a": ""}
-
-
-async def test_files_of_others_among_the_records_are_left_alone(two_claims: NodeOnDisk) -> None:
-    """An editor's copy, a note."""
-    note = two_claims.records_folder / "uid-a.json~"
-    note.write_text("{}")
-
-    assert await unprepare(two_claims, "a", "b") == {"a": "", "b": ""}
-
-    assert [*two_claims.records_folder.iterdir()] == [note]
 
 
 async def test_a_missing_plugins_directory_is_not_made(

@@ -10,12 +10,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.claims.flags import FlagFiles
-from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
+from tests.claims.node import AT_ONCE, DRIVER, FakeClaims, NodeOnDisk, claim, ref, result
 from trio_npu_dra.agent.claims.orphans import OrphanedClaims
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
-from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
-from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.api.objects import ResourceClaim, ResourceClaimStatus
@@ -42,11 +39,9 @@ class Busy:
         return not self.nodes.isdisjoint(nodes)
 
 
-async def forgetting(
-    node: NodeOnDisk, nursery: trio.Nursery, busy: Busy, *steps: Step
-) -> OrphanedClaims:
+async def forgetting(node: NodeOnDisk, nursery: trio.Nursery, busy: Busy) -> OrphanedClaims:
     """The loop of one instance, and its repair."""
-    await nursery.start(keep_cdi_files, busy.ledger, node.cdi(), steps)
+    await nursery.start(keep_cdi_files, busy.ledger, node.cdi())
     forgotten = OrphanedClaims(busy.ledger, node.source, busy, driver_name=DRIVER)
     await nursery.start(forgotten.run)
     return forgotten
@@ -79,17 +74,6 @@ async def test_a_claim_that_was_gone_twice_is_unprepared(
     assert node.record_uids() == node.cdi_uids() == {"uid-b"}
 
 
-async def test_the_api_server_is_asked_once_in_ten_minutes_for_each_claim_and_from_its_cache(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """Five thousand nodes would else ask hundreds of times a second."""
-    del busy, autojump_clock
-    await trio.sleep(10 * LOOK + 60)
-
-    assert 2 * 8 <= node.source.asked <= 2 * 11
-    assert node.source.asked_cache == node.source.asked
-
-
 class Noting(dict[tuple[str | None, str], ResourceClaim]):
     """Claims that note when they are looked for."""
 
@@ -114,14 +98,16 @@ def note_looks(node: NodeOnDisk) -> Noting:
     return noting
 
 
-async def test_claims_are_looked_for_at_times_of_their_own(
+async def test_claims_are_looked_for_at_times_of_their_own_once_in_ten_minutes(
     node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
 ) -> None:
-    """Two of one node, and so two nodes, do not ask in step; the same claim not too soon again."""
+    """From the cache: 5000 nodes do not ask in step, nor hundreds of times a second."""
     del busy, autojump_clock
     noting = note_looks(node)
-    await trio.sleep(20 * LOOK)
+    await trio.sleep(10 * LOOK + 60)
 
+    assert 2 * 8 <= node.source.asked <= 2 * 11
+    assert node.source.asked_cache == node.source.asked
     assert noting.times["a"] != noting.times["b"]
     for times in noting.times.values():
         pauses = [after - before for before, after in pairwise(times)]
@@ -129,19 +115,8 @@ async def test_claims_are_looked_for_at_times_of_their_own(
         assert len({round(pause) for pause in pauses}) > 1
 
 
-async def test_a_replaced_claim_is_gone(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """The name lives on with another UID."""
-    del busy, autojump_clock
-    node.source.store(claim("a", result("npu-2"), uid="new"))
-
-    await trio.sleep(LATEST)
-
-    assert node.record_uids() == {"uid-b"}
-
-
 NOT_NEEDED = {
+    "replaced": claim("a", result("npu-2"), uid="new"),
     "deallocated": claim("a").model_copy(update={"status": ResourceClaimStatus()}),
     "allocated elsewhere": claim("a", result("npu-2", pool="node-2")),
     "allocated something else": claim("a", result("npu-4"), result("npu-2", driver="other")),
@@ -223,60 +198,52 @@ async def test_a_claim_that_comes_back_is_not_gone(
     assert node.record_uids() == {"uid-a", "uid-b"}
 
 
-async def test_a_claim_that_only_the_cache_lacks_is_not_gone(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+def lack_in_cache(source: FakeClaims) -> None:
+    """Ask an API server that is cut off from the others."""
+    source.not_cached = {"a", "b"}
+
+
+def lose_etcd(source: FakeClaims) -> None:
+    """Have no claims, by an API server that answers from its cache alone."""
+    source.stored.clear()
+    source.has_etcd = False
+
+
+def break_down(source: FakeClaims) -> None:
+    """Have no answer."""
+    source.faults.extend([Unavailable("503", status=503)] * 1000)
+
+
+def lose_uids(source: FakeClaims) -> None:
+    """Have answers of something that is no API server."""
+    for known in [*source.stored.values()]:
+        source.store(known.with_metadata(known.metadata.model_copy(update={"uid": None})))
+
+
+UNSURE = {
+    "only the cache lacks them": lack_in_cache,
+    "only the cache answers": lose_etcd,
+    "an outage": break_down,
+    "no UID": lose_uids,
+}
+
+
+@pytest.mark.parametrize("how", UNSURE)
+async def test_without_a_sure_answer_no_claim_is_gone(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock, how: str
 ) -> None:
-    """One API server of several may be cut off: the others know before a claim is taken back."""
+    """The claims are gone once all of the API server says so."""
     del busy, autojump_clock
-    node.source.not_cached = {"a", "b"}
-    await trio.sleep(4 * LATEST)
-    assert node.record_uids() == {"uid-a", "uid-b"}
-    assert node.source.asked_cache < node.source.asked < 2 * node.source.asked_cache
-
-    node.source.stored.clear()
-    await trio.sleep(LATEST)
-    assert node.record_uids() == set()
-
-
-async def test_nothing_is_taken_back_while_the_api_server_answers_from_its_cache_alone(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """As without etcd."""
-    del busy, autojump_clock
-    node.source.stored.clear()
-    node.source.has_etcd = False
+    UNSURE[how](node.source)
     await trio.sleep(3 * LATEST)
     assert node.record_uids() == {"uid-a", "uid-b"}
-
-    node.source.has_etcd = True
-    await trio.sleep(1.2 * LOOK + 120)
-    assert node.record_uids() == set()
-
-
-async def test_an_outage_makes_no_claim_gone(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """Nor does it end the loop."""
-    del busy, autojump_clock
-    node.source.faults.extend(Unavailable("503", status=503) for _ in range(6))
-    await trio.sleep(4 * LATEST)
-    assert not node.source.faults
-    assert node.record_uids() == {"uid-a", "uid-b"}
+    assert node.source.asked <= 2 * node.source.asked_cache
 
     node.source.stored.clear()
+    node.source.faults.clear()
+    node.source.has_etcd = True
     await trio.sleep(LATEST)
     assert node.record_uids() == set()
-
-
-async def test_an_answer_without_a_uid_makes_no_claim_gone(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """Whoever gave it, it was no API server that has the claim."""
-    del busy, autojump_clock
-    known = node.source.stored["default", "a"]
-    node.source.store(known.with_metadata(known.metadata.model_copy(update={"uid": None})))
-    await trio.sleep(2 * LATEST)
-    assert node.record_uids() == {"uid-a", "uid-b"}
 
 
 async def test_a_claim_with_processes_on_its_npus_is_left_alone(
@@ -292,34 +259,6 @@ async def test_a_claim_with_processes_on_its_npus_is_left_alone(
     busy.nodes = set()
     await trio.sleep(LATEST)
     assert node.record_uids() == set()
-
-
-async def test_what_was_done_for_a_claim_is_undone_before_it_is_forgotten(
-    node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    """A chip is shared as long as another claim shares it, and a record stays while that fails."""
-    del autojump_clock
-    ledger, flags = node.ledger(), FlagFiles(node.root / "flags", node.board)
-    step = ShareFlagStep(ledger, node.cdi(), node.board, flags)
-    claims = node.start(ledger=ledger, steps=[step])
-    for name in "ab":
-        node.source.store(claim(name, result("npu-2", share_id=f"share-{name}")))
-    await claims.prepare([ref("a"), ref("b")])
-    await forgetting(node, nursery, Busy(ledger), step)
-
-    del node.source.stored["default", "a"]
-    await trio.sleep(LATEST)
-    assert (node.record_uids(), flags.on) == ({"uid-b"}, {2})
-
-    node.source.stored.clear()
-    flags.used_by[2] = (4711,)  # a process that nobody told of
-    await trio.sleep(LATEST)
-    assert (node.record_uids(), node.cdi_uids(), flags.on) == ({"uid-b"}, set(), {2})
-    assert node.record("uid-b")["state"] == "undoing"
-
-    flags.used_by.clear()
-    await trio.sleep(LATEST)
-    assert (node.record_uids(), flags.on) == (set(), set())
 
 
 async def test_a_holder_that_is_no_claim_is_not_looked_for(

@@ -2,20 +2,19 @@
 
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.claims.node import DRIVER, NodeOnDisk, claim, ref, result
+from tests.claims.node import NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in
-from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.claims.cdi import Libraries
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.service import NodeClaims
-from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.base import watchdog
 
 
@@ -32,69 +31,6 @@ async def claims(node: NodeOnDisk) -> NodeClaims:
 def restart(node: NodeOnDisk, nursery: trio.Nursery) -> Callable[[], Awaitable[None]]:
     """Start the repair of a new instance."""
     return partial(nursery.start, keep_cdi_files, node.ledger(), node.cdi())
-
-
-class Death(BaseException):
-    """The end of a process between two steps; what a kill leaves elsewhere: tests/reliability."""
-
-
-class DiesBeforeCdiFile(CdiFolder):
-    """The record is written, the CDI file is not."""
-
-    def write(self, uid: str, spec: Mapping[str, Any]) -> bool:
-        """Never returns."""
-        del uid, spec
-        raise Death
-
-
-class DiesBeforeRecordIsGone(Ledger):
-    """The CDI file is removed, the record is not."""
-
-    def remove(self, uid: str) -> None:
-        """Never returns."""
-        del uid
-        raise Death
-
-
-@pytest.mark.parametrize("step", ["prepare", "unprepare"])
-async def test_the_next_start_repairs_what_a_death_left(
-    node: NodeOnDisk, nursery: trio.Nursery, step: str
-) -> None:
-    """With a record and no CDI file, on the way in or out: the claim is whole again."""
-    node.source.store(claim("a", result("npu-2")))
-    if step == "prepare":
-        cdi = DiesBeforeCdiFile(
-            root=node.cdi_root, driver_name=DRIVER, host=node.host, libraries=Libraries(path="/lib")
-        )
-        with pytest.raises(Death):
-            await node.start(cdi=cdi).prepare([ref("a")])
-    else:
-        ledger = DiesBeforeRecordIsGone(node.state_folder, boot_id_file=node.boot_id_file)
-        claims = node.start(ledger=ledger)
-        await claims.prepare([ref("a")])
-        with pytest.raises(Death):
-            await claims.unprepare([ref("a")])
-    assert (node.record_uids(), node.cdi_uids()) == ({"uid-a"}, set())
-
-    await nursery.start(keep_cdi_files, node.ledger(), node.cdi())
-
-    assert (node.record_uids(), node.cdi_uids()) == ({"uid-a"}, {"uid-a"})
-    assert await node.start().unprepare([ref("a")]) == {"uid-a": ""}
-    assert (node.record_uids(), node.cdi_uids()) == (set(), set())
-
-
-async def test_a_start_writes_all_files_of_an_emptied_folder(
-    node: NodeOnDisk, claims: NodeClaims, restart: Callable[[], Awaitable[None]]
-) -> None:
-    """The same as before."""
-    del claims
-    before = node.cdi_path("uid-a").read_bytes()
-    shutil.rmtree(node.cdi_root)
-
-    await restart()
-
-    assert node.cdi_uids() == {"uid-a", "uid-b"}
-    assert node.cdi_path("uid-a").read_bytes() == before
 
 
 async def test_a_start_puts_wrong_files_right_and_sweeps_parts_of_files(
@@ -174,20 +110,6 @@ async def test_right_files_are_not_written(
     assert [folder.stat().st_mtime_ns for folder in folders] == before
 
 
-async def test_a_file_of_another_instance_is_no_orphan(
-    node: NodeOnDisk, restart: Callable[[], Awaitable[None]], autojump_clock: MockClock
-) -> None:
-    """In a rolling update the other one may have prepared it."""
-    del autojump_clock
-    await restart()
-    node.source.store(claim("a", result("npu-2")))
-    await node.start().prepare([ref("a")])
-
-    await trio.sleep(12)
-
-    assert node.cdi_uids() == {"uid-a"}
-
-
 async def test_a_part_of_a_file_is_swept_at_the_start_only(
     node: NodeOnDisk, restart: Callable[[], Awaitable[None]], autojump_clock: MockClock
 ) -> None:
@@ -201,22 +123,6 @@ async def test_a_part_of_a_file_is_swept_at_the_start_only(
     await trio.sleep(12)
 
     assert part.exists()
-
-
-async def test_the_file_of_a_broken_record_stays(
-    node: NodeOnDisk,
-    claims: NodeClaims,
-    restart: Callable[[], Awaitable[None]],
-    autojump_clock: MockClock,
-) -> None:
-    """Its pod may run, and its containers may have to start again."""
-    del autojump_clock, claims
-    (node.records_folder / "uid-a.json").write_bytes(b"{")
-
-    await restart()
-    await trio.sleep(12)
-
-    assert node.cdi_uids() == {"uid-a", "uid-b"}
 
 
 async def test_what_cannot_be_repaired_is_said_once_and_tried_on(
@@ -244,6 +150,26 @@ async def test_what_cannot_be_repaired_is_said_once_and_tried_on(
     errors = [vars(line)["problem"] for line in caplog.records if line.levelno == logging.ERROR]
     assert len(errors) == 1
     assert "cannot read" in errors[0]
+
+
+async def test_two_versions_do_not_rewrite_each_others_files(
+    node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The one that starts writes what it thinks is right, once; nobody compares after that."""
+    del autojump_clock
+    older, younger = (
+        replace(node.cdi(), libraries=Libraries(path=path)) for path in ("/old", "/new")
+    )
+    node.source.store(claim("a", result("npu-2")))
+    await node.start(cdi=older).prepare([ref("a")])
+    await nursery.start(keep_cdi_files, node.ledger(), older)
+    await nursery.start(keep_cdi_files, node.ledger(), younger)
+    written = node.cdi_path("uid-a").stat()
+
+    await trio.sleep(60)
+
+    assert b"/new" in node.cdi_path("uid-a").read_bytes()
+    assert node.cdi_path("uid-a").stat().st_ino == written.st_ino
 
 
 # --- a repair that is stuck ----------------------------------------------------------------------
