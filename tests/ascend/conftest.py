@@ -125,3 +125,33 @@ def paced(
 ) -> Paced:
     """A watcher that looks every ten seconds, and keeps what it knows in a file."""
     return Paced(nursery, relay, counted, host, tmp_path)
+
+
+class Card:
+    """Card 5 as the host sees it: on the PCI bus, and by its device node."""
+
+    def __init__(self, simulated: SimulatedBoard) -> None:
+        self._bus = simulated.sysfs_root / "bus/pci/devices/0000:41:00.0"
+        self._node = simulated.dev_root / "davinci5"
+        self._aside = simulated.root
+
+    def pull(self) -> None:
+        """Take it out."""
+        self._bus.rename(self._aside / self._bus.name)
+        self.unlist()
+
+    def unlist(self) -> None:
+        """Have the library not list it, while it stays on the bus."""
+        self._node.rename(self._aside / self._node.name)
+
+    def put_back(self) -> None:
+        """Undo that."""
+        for path in (self._bus, self._node):
+            if self._aside / path.name in self._aside.iterdir():
+                (self._aside / path.name).rename(path)
+
+
+@pytest.fixture
+def card(simulated: SimulatedBoard) -> Card:
+    """A card that can be pulled."""
+    return Card(simulated)

@@ -1,4 +1,4 @@
-"""When cards are listed, how soon again, and what is told of a list that failed."""
+"""When cards are listed, how soon again, and what a list that failed says."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.ascend.conftest import Card
 from tests.ascend.watching import NEVER
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import Busy
@@ -67,28 +68,25 @@ async def pauses(
 
 
 async def test_a_card_that_the_driver_never_lists_is_given_up(
-    listing: Listing, simulated: SimulatedBoard, mock_clock: MockClock
+    listing: Listing, card: Card, mock_clock: MockClock
 ) -> None:
     """It may be no NPU: it is asked for ever more rarely, and then no more."""
-    (simulated.dev_root / "davinci5").unlink()
+    card.unlist()
     assert await pauses(listing, mock_clock, 20) == [10, 20, 40, 80]
 
 
-async def test_a_listed_card_that_stays_silent_is_never_given_up(
-    listing: Listing, control: BoardControl, mock_clock: MockClock
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_a_card_that_is_known_as_an_npu_is_never_given_up(
+    listing: Listing, control: BoardControl, card: Card, mock_clock: MockClock, *, is_listed: bool
 ) -> None:
-    """It is an NPU: every five minutes in the end."""
-    control.set_silent(5)
-    assert await pauses(listing, mock_clock, 8) == [10, 20, 40, 80, 160, 300, 300, 300]
-
-
-async def test_a_known_card_that_is_on_the_bus_and_not_listed_is_never_given_up(
-    listing: Listing, simulated: SimulatedBoard, mock_clock: MockClock
-) -> None:
-    """It was an NPU, and may be one again."""
+    """Every five minutes in the end: it is listed and silent, or on the bus and was listed."""
     board = await listing.read(EMPTY_BOARD)
     assert board is not None
-    (simulated.dev_root / "davinci5").unlink()
+    assert not listing.is_due(board)
+    if is_listed:
+        control.set_silent(5)
+    else:
+        card.unlist()
     assert await pauses(listing, mock_clock, 8, board) == [10, 20, 40, 80, 160, 300, 300, 300]
 
 
@@ -122,7 +120,7 @@ async def test_two_lists_that_lack_a_card_are_apart_whatever_the_host_shows(
     assert listing.is_due(board)
 
 
-async def test_after_all_was_well_pauses_are_short_again(
+async def test_pauses_are_short_again_after_a_good_list(
     listing: Listing, control: BoardControl, mock_clock: MockClock
 ) -> None:
     """Also where a card is silent that was known, and so is on the Board all the time."""
@@ -136,23 +134,10 @@ async def test_after_all_was_well_pauses_are_short_again(
         board = await listing.read(board)
 
 
-async def test_a_known_card_that_falls_silent_stays(
-    listing: Listing, control: BoardControl
-) -> None:
-    """The list is new, what is known of the card is not forgotten."""
-    board = await listing.read(EMPTY_BOARD)
-    assert board is not None
-    control.set_silent(5)
-    fresh = await listing.read(board)
-    assert fresh is not None
-    assert fresh.chips == board.chips
-    assert fresh.unanswered
-
-
 async def test_chips_that_tell_no_address_are_not_missing(
     listing: Listing, control: BoardControl, mock_clock: MockClock
 ) -> None:
-    """Nobody knows then which of them are on the bus."""
+    """It is unknown which of them are on the bus."""
     control.set_return_code("dcmi_get_device_pcie_info_v2", -8255)
     assert await pauses(listing, mock_clock, 3) == []
 
@@ -168,13 +153,10 @@ async def test_a_node_without_a_pci_bus_has_its_npus(
     assert not listing.is_due(board)
 
 
-async def test_what_cannot_be_listed_is_said_once(
-    listing: Listing,
-    simulated: SimulatedBoard,
-    control: BoardControl,
-    caplog: pytest.LogCaptureFixture,
+async def test_each_problem_of_a_listing_is_logged_once(
+    listing: Listing, card: Card, control: BoardControl, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each failure, and each accelerator that the driver does not list; what is well, never."""
+    """Each failure, and each accelerator that the driver does not list; a good list, never."""
 
     async def lines(known: Board = EMPTY_BOARD) -> tuple[int, Board]:
         caplog.clear()
@@ -185,58 +167,16 @@ async def test_what_cannot_be_listed_is_said_once(
         control.set_return_code("dcmi_init", code)
         assert (await lines())[0] == count
     control.release("dcmi_init")
-    node = simulated.dev_root / "davinci5"
-    node.rename(node.with_name("later"))
+    card.unlist()
     count, board = await lines()
     assert (count, len(board.chips)) == (1, 7)
     assert (await lines(board))[0] == 0
-    node.with_name("later").rename(node)
+    card.put_back()
     count, board = await lines(board)
     assert (count, len(board.chips)) == (0, 8)
 
 
-async def test_missing_rights_are_said_in_one_line(
-    listing: Listing, control: BoardControl, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And nothing is known of the node."""
-    control.set_return_code("dcmi_init", -8002)
-    assert await listing.read(EMPTY_BOARD) is None
-    assert await listing.read(EMPTY_BOARD) is None
-    (record,) = caplog.records
-    assert record.__dict__["error"] == (
-        "dcmi_init returned -8002 "
-        "(not permitted here: needs root on the host or a privileged container)"
-    )
-
-
 # --- beside a call that hangs ---------------------------------------------------------------------
-
-
-class Card:
-    """Card 5 as the host sees it."""
-
-    def __init__(self, simulated: SimulatedBoard) -> None:
-        self._aside = simulated.root
-        self._paths = (
-            simulated.sysfs_root / "bus/pci/devices/0000:41:00.0",
-            simulated.dev_root / "davinci5",
-        )
-
-    def pull(self) -> None:
-        """Take it out."""
-        for path in self._paths:
-            path.rename(self._aside / path.name)
-
-    def put_back(self) -> None:
-        """Undo that."""
-        for path in self._paths:
-            (self._aside / path.name).rename(path)
-
-
-@pytest.fixture
-def card(simulated: SimulatedBoard) -> Card:
-    """A card that can be pulled."""
-    return Card(simulated)
 
 
 @pytest.fixture

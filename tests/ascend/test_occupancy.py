@@ -1,81 +1,80 @@
-"""Whether anybody works on an NPU, through the simulated library."""
+"""Whether an NPU is in use, through the simulated library."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
+from dev.rig.looking import Look
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
-from trio_npu_dra.ascend.fault_memory import NodeFaults
-from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.occupancy import is_any_occupied
-from trio_npu_dra.ascend.watcher import read_board
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.lab.simulator import BoardControl
 
+Occupied = Callable[..., Awaitable[bool]]
+
 
 @pytest.fixture
-async def board(worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Observable[Board]:
-    """The NPUs of the simulated board."""
-    return Observable(await read_board(worker, dcmi, host, NodeFaults(None)))
+def occupied(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Occupied:
+    """Whether one of some device nodes is in use, on the simulated board or on another."""
+    return lambda *nodes, on=board: is_any_occupied(
+        worker, dcmi, Observable(on), [f"/dev/{node}" for node in nodes]
+    )
 
 
-async def test_a_process_makes_its_npu_busy(
-    worker: DcmiWorker, dcmi: Dcmi, board: Observable[Board], control: BoardControl
-) -> None:
+async def test_a_process_makes_its_npu_busy(occupied: Occupied, control: BoardControl) -> None:
     """One busy NPU of several is enough; when the process has ended none is."""
     control.set_processes(3, [(4711, 1 << 20)])
-    assert await is_any_occupied(worker, dcmi, board, ["/dev/davinci2", "/dev/davinci3"])
-    assert not await is_any_occupied(worker, dcmi, board, ["/dev/davinci2", "/dev/davinci4"])
+    assert await occupied("davinci2", "davinci3")
+    assert not await occupied("davinci2", "davinci4")
     control.set_processes(3, [])
-    assert not await is_any_occupied(worker, dcmi, board, ["/dev/davinci2", "/dev/davinci3"])
+    assert not await occupied("davinci2", "davinci3")
 
 
 async def test_an_npu_that_does_not_answer_counts_as_busy(
-    worker: DcmiWorker, dcmi: Dcmi, board: Observable[Board], control: BoardControl
+    occupied: Occupied, control: BoardControl
 ) -> None:
-    """Nothing is taken from a claim on a guess."""
+    """A claim loses nothing on a guess."""
     control.set_return_code("dcmi_get_device_resource_info", -8012, 3)
-    assert await is_any_occupied(worker, dcmi, board, ["/dev/davinci3"])
+    assert await occupied("davinci3")
 
 
-async def test_an_npu_that_is_not_listed_counts_as_busy(
-    worker: DcmiWorker, dcmi: Dcmi, board: Observable[Board]
+async def test_an_npu_that_is_not_listed_counts_as_busy(occupied: Occupied, board: Board) -> None:
+    """It is not asked: another chip may have its numbers now."""
+    chips = [replace(chip, unlisted=chip.physical_id == 3) for chip in board.chips]
+    unlisted = replace(board, chips=tuple(chips))
+    assert await occupied("davinci2", "davinci3", on=unlisted)
+    assert not await occupied("davinci2", on=unlisted)
+
+
+async def test_all_chips_count_as_busy_before_the_library_starts(occupied: Occupied) -> None:
+    """The Board is empty then."""
+    assert await occupied("davinci3", on=EMPTY_BOARD)
+
+
+async def test_a_missing_chip_is_not_busy(
+    occupied: Occupied, worker: DcmiWorker, board: Board
 ) -> None:
-    """It is not asked by numbers that are another one's now."""
-    chips = [replace(chip, unlisted=chip.physical_id == 3) for chip in board.value.chips]
-    unlisted = Observable(replace(board.value, chips=tuple(chips)))
-    assert await is_any_occupied(worker, dcmi, unlisted, ["/dev/davinci2", "/dev/davinci3"])
-    assert not await is_any_occupied(worker, dcmi, unlisted, ["/dev/davinci2"])
-
-
-async def test_chips_that_are_not_known_yet_count_as_busy(worker: DcmiWorker, dcmi: Dcmi) -> None:
-    """While the library does not start, nobody can say who uses them."""
-    assert await is_any_occupied(worker, dcmi, Observable(EMPTY_BOARD), ["/dev/davinci3"])
-
-
-async def test_what_is_not_there_is_not_busy(
-    worker: DcmiWorker, dcmi: Dcmi, board: Observable[Board]
-) -> None:
-    """Neither a chip that is gone nor any on a node without the Ascend driver."""
-    assert not await is_any_occupied(worker, dcmi, board, ["/dev/davinci99"])
-    assert not await is_any_occupied(worker, None, Observable(EMPTY_BOARD), ["/dev/davinci3"])
-    assert not await is_any_occupied(worker, None, board, ["/dev/davinci3"])
+    """Neither one that is gone nor any on a node without the Ascend driver."""
+    assert not await occupied("davinci99")
+    for no_driver in (EMPTY_BOARD, board):
+        assert not await is_any_occupied(worker, None, Observable(no_driver), ["/dev/davinci3"])
 
 
 async def test_a_partition_is_busy_while_a_container_has_it_open(
-    worker: DcmiWorker, dcmi: Dcmi, host: Host, control: BoardControl
+    occupied: Occupied, look: Look, control: BoardControl
 ) -> None:
     """Whatever happens to the other partitions of its chip; one that is gone is not busy."""
     partitions = [control.create_vnpu(3, "vir05_1c_8g") for _ in range(2)]
-    board = Observable(await read_board(worker, dcmi, host, NodeFaults(None)))
+    board = await look()
     control.use_vnpu(3, partitions[0])
     control.set_processes(3, [(4711, 1 << 20)])
-    assert await is_any_occupied(worker, dcmi, board, ["/dev/vdavinci148"])
-    assert not await is_any_occupied(worker, dcmi, board, ["/dev/vdavinci149"])
-    assert not await is_any_occupied(worker, dcmi, board, ["/dev/vdavinci150"])
+    assert await occupied("vdavinci148", on=board)
+    assert not await occupied("vdavinci149", on=board)
+    assert not await occupied("vdavinci150", on=board)
     control.set_return_code("dcmi_get_device_info", -8012, 3)
-    assert await is_any_occupied(worker, dcmi, board, ["/dev/vdavinci149"])
+    assert await occupied("vdavinci149", on=board)

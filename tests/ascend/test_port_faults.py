@@ -1,8 +1,8 @@
-"""Ports of a 950 that are down: what follows from it has codes that no library lists."""
+"""Ports of a 950 that are down: the codes that follow, which no library lists."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,8 +33,7 @@ on_ub = pytest.mark.parametrize("profile", [load_profile("950-pod-8")])
 class Clock:
     """Time that passes when a test says so."""
 
-    def __init__(self) -> None:
-        self.now = 1e9
+    now = 1e9
 
     def __call__(self) -> float:
         """Seconds since 1970."""
@@ -42,11 +41,17 @@ class Clock:
 
 
 @pytest.fixture
-def clock(watching: Watching) -> Clock:
+def clock(watching: Watching, tmp_path: Path) -> Clock:
     """The clock of the watched faults."""
     clock = Clock()
-    watching.faults = NodeFaults(None, clock=clock)
+    watching.faults = NodeFaults(tmp_path, clock=clock)
     return clock
+
+
+def pull_ports(control: BoardControl, numbers: Iterable[int]) -> None:
+    """Take the UB ports of these chips down."""
+    for number in numbers:
+        control.add_fault(number, UB_PORT_DOWN, Severity.MINOR)
 
 
 async def codes_are(watching: Watching, numbers: Collection[int], *codes: int) -> None:
@@ -81,10 +86,10 @@ async def test_a_ub_port_of_one_chip_that_stays_down_separates_the_chip(
 
 
 @on_ub
-async def test_a_ub_port_evicts_nobody_before_it_was_down_for_as_long_as_is_set(
+async def test_a_ub_port_evicts_no_pod_before_the_time_that_is_set(
     watching: Watching, clock: Clock, control: BoardControl
 ) -> None:
-    """What follows from it is no older than it is."""
+    """The derived fault is as old as the port's."""
     watching.faults = NodeFaults(None, clock=clock, settle_seconds=30)
     await watching.start()
     control.add_fault(3, UB_PORT_DOWN, Severity.MINOR)
@@ -98,31 +103,15 @@ async def test_a_ub_port_evicts_nobody_before_it_was_down_for_as_long_as_is_set(
 
 @on_ub
 async def test_ub_ports_of_all_chips_separate_none_of_them(
-    watching: Watching, clock: Clock, control: BoardControl
+    watching: Watching, clock: Clock, control: BoardControl, tmp_path: Path
 ) -> None:
-    """It is not the chips' fault; nor is that of those whose ports are the last to come back."""
+    """It is not the chips' fault; nor are the ports that come back last, also after a restart."""
     await watching.start()
-    for number in range(8):
-        control.add_fault(number, UB_PORT_DOWN, Severity.MINOR)
+    pull_ports(control, range(8))
     await codes_are(watching, range(8), UB_PORT_DOWN, UB_OF_ALL_CHIPS)
     assert {chip.health.level for chip in watching.board.value.chips} == {FaultLevel.SUB_HEALTH}
     control.clear_fault(0, UB_PORT_DOWN)
     clock.now += 100 * SETTLE_SECONDS
-    await codes_are(watching, range(1, 8), UB_PORT_DOWN, UB_OF_ALL_CHIPS)
-
-
-@on_ub
-async def test_a_restart_while_the_ub_ports_of_all_chips_come_back_separates_none(
-    watching: Watching, clock: Clock, control: BoardControl, tmp_path: Path
-) -> None:
-    """Those that are still down fell with the others, whoever looks."""
-    watching.faults = NodeFaults(tmp_path, clock=clock)
-    await watching.start()
-    for number in range(8):
-        control.add_fault(number, UB_PORT_DOWN, Severity.MINOR)
-    await codes_are(watching, range(8), UB_PORT_DOWN, UB_OF_ALL_CHIPS)
-    control.clear_fault(0, UB_PORT_DOWN)
-    clock.now += SETTLE_SECONDS
     await codes_are(watching, range(1, 8), UB_PORT_DOWN, UB_OF_ALL_CHIPS)
     watching.faults.save()
     restarted = await watching.restarted(NodeFaults(tmp_path, clock=clock))
@@ -130,7 +119,7 @@ async def test_a_restart_while_the_ub_ports_of_all_chips_come_back_separates_non
 
 
 def die(number: int) -> Chip:
-    """One that is well."""
+    """A healthy one."""
     return replace(npu(f"DIE-{number}"), physical_id=number)
 
 
@@ -157,8 +146,8 @@ def test_a_chip_that_is_gone_says_nothing_of_the_others_ub_ports() -> None:
     assert judged(fallen(fallen_too, die(3))) == {UB_OF_ONE_CHIP}
 
 
-def test_no_chip_is_separated_while_nobody_knows_of_another_ones_ub_ports() -> None:
-    """What was judged before stands; and nothing is due before the other one is read."""
+def test_no_chip_is_separated_while_another_ones_ub_ports_are_unknown() -> None:
+    """An earlier judgement stands; and nothing is due before the other chip is read."""
     silent = replace(die(2), health=ChipHealth(unmonitored="it hangs"))
     assert judged(fallen(silent)) == {None}
     assert next_ub_change(fallen(silent)) is None
@@ -176,8 +165,7 @@ async def test_ub_ports_whose_events_are_lost_are_looked_at_before_another_chip_
     for number in range(8):
         control.add_fault(number, MINOR, Severity.MINOR)
     await codes_are(watching, range(8), MINOR)
-    for number in range(7):
-        control.add_fault(number, UB_PORT_DOWN, Severity.MINOR)
+    pull_ports(control, range(7))
     control.list_fault(7, UB_PORT_DOWN, Severity.MINOR)
     board = await watching.until(
         lambda board: all(len(chip.health.faults) == 3 for chip in board.chips[:7])
@@ -189,10 +177,9 @@ async def test_ub_ports_whose_events_are_lost_are_looked_at_before_another_chip_
 async def test_a_chip_is_no_longer_separated_once_all_have_a_ub_port_down(
     watching: Watching, clock: Clock, control: BoardControl
 ) -> None:
-    """The last one makes it everybody's trouble."""
+    """Then it is no chip's own fault."""
     await watching.start()
-    for number in range(7):
-        control.add_fault(number, UB_PORT_DOWN, Severity.MINOR)
+    pull_ports(control, range(7))
     await codes_are(watching, range(7), UB_PORT_DOWN)
     clock.now += SETTLE_SECONDS
     await codes_are(watching, range(7), UB_PORT_DOWN, UB_OF_ONE_CHIP)
@@ -220,7 +207,7 @@ async def test_as_many_uboe_ports_are_down_as_the_code_is_listed(
 
 
 def test_codes_of_nine_digits_are_remembered_over_a_restart(tmp_path: Path) -> None:
-    """Those of the ports are longer than those that libraries list."""
+    """Derived codes are longer than those that libraries list."""
     faults = NodeFaults(tmp_path)
     faults.of(npu()).take(HealthSample(codes={UBOE_TWO_DOWN: "words"}), faults.now())
     before = faults.of(npu()).health(faults.now())

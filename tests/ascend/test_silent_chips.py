@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dev.rig.looking import Look, Relay
+from tests.ascend.conftest import Card
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import ChipRef, Link
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
@@ -67,24 +68,18 @@ async def test_a_card_that_does_not_answer_init_is_left_out(
 async def test_a_known_chip_that_does_not_answer_stays(
     board: Board, look: Look, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """What a chip said before is kept, whether its card or the chip alone is silent."""
+    """Its facts are kept, whether it or its card is silent, or the library knows no type of it."""
     control.set_silent(5)
     control.set_return_code("dcmi_get_device_logic_id", -8012, 2)
+    control.set_return_code("dcmi_get_device_type", -8255, 3)
     dcmi.init()
     fresh = await look(board)
-    assert len(fresh.chips) == 8
-    for silent in (2, 5):
-        assert fresh.chips[silent] == board.chips[silent]
-
-
-async def test_a_chip_of_which_the_library_does_not_know_what_it_is_is_silent(
-    board: Board, look: Look, control: BoardControl
-) -> None:
-    """It says so by a number, not by an error: a held chip is not taken for gone by that."""
-    control.set_return_code("dcmi_get_device_type", -8255, 2)
-    fresh = await look(board)
     assert fresh.chips == board.chips
-    assert [line.partition(":")[0] for line in fresh.unanswered] == ["card 2 device 0"]
+    assert [line.partition(":")[0] for line in fresh.unanswered] == [
+        "1 of 8 cards do not answer",
+        "card 2 device 0",
+        "card 3 device 0",
+    ]
 
 
 async def test_a_split_chip_that_does_not_tell_its_vnpus_now_stays_split(
@@ -107,11 +102,10 @@ async def test_a_split_chip_that_does_not_tell_its_vnpus_now_stays_split(
 
 
 async def test_a_chip_that_is_not_listed_any_more_is_gone(
-    board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard, control: BoardControl
+    board: Board, look: Look, dcmi: Dcmi, card: Card, control: BoardControl
 ) -> None:
     """A card that was taken out stays as that, with its facts, also beside a silent card."""
-    (simulated.dev_root / "davinci5").unlink()
-    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    card.pull()
     dcmi.init()
     fresh = await look(board)
     assert fresh.chips[5] == replace(board.chips[5], gone=True)
@@ -122,18 +116,17 @@ async def test_a_chip_that_is_not_listed_any_more_is_gone(
 
 
 async def test_a_chip_on_the_bus_is_gone_when_two_lists_in_a_row_lack_it(
-    board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard
+    board: Board, look: Look, dcmi: Dcmi, card: Card
 ) -> None:
     """It may be booting; a list that has it between the two counts."""
-    node = simulated.dev_root / "davinci5"
     for is_back in (True, False):
-        node.rename(node.with_name("later"))
+        card.unlist()
         dcmi.init()
         fresh = await look(board)
         assert fresh.chips[5] == replace(board.chips[5], unlisted=True)
         assert fresh.unanswered == ("card 5 device 0: it was listed before and is not now",)
         if is_back:
-            node.with_name("later").rename(node)
+            card.put_back()
             dcmi.init()
             assert await look(fresh) == board
     fresh = await look(fresh)
@@ -143,18 +136,13 @@ async def test_a_chip_on_the_bus_is_gone_when_two_lists_in_a_row_lack_it(
 
 @pytest.mark.parametrize("is_on_bus", [True, False])
 async def test_beside_a_silent_card_one_is_gone_only_if_the_bus_has_lost_it(
-    board: Board,
-    look: Look,
-    dcmi: Dcmi,
-    simulated: SimulatedBoard,
-    control: BoardControl,
-    *,
-    is_on_bus: bool,
+    board: Board, look: Look, dcmi: Dcmi, card: Card, control: BoardControl, *, is_on_bus: bool
 ) -> None:
     """The library does not say which card is silent."""
-    (simulated.dev_root / "davinci5").unlink()
-    if not is_on_bus:
-        (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    if is_on_bus:
+        card.unlist()
+    else:
+        card.pull()
     control.set_silent(2)
     dcmi.init()
     gone = [chip.name for chip in (await look(board)).chips if chip.gone]

@@ -1,4 +1,4 @@
-"""What a chip measures, in base units; what it does not tell is None."""
+"""What a chip measures, in base units; a missing value is None."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import pytest
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import Busy
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
-from trio_npu_dra.ascend.fault_memory import NodeFaults
-from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import Chip
+from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.telemetry import Telemetry, read_telemetry
-from trio_npu_dra.ascend.watcher import read_board
 from trio_npu_dra.lab.simulator import BoardControl, load_profile
 
 AI_CORES = 2
@@ -19,9 +16,9 @@ NOT_SUPPORT = -8255
 
 
 @pytest.fixture
-async def npu(worker: DcmiWorker, dcmi: Dcmi, host: Host) -> Chip:
+def npu(board: Board) -> Chip:
     """The first NPU."""
-    return (await read_board(worker, dcmi, host, NodeFaults(None))).chips[0]
+    return board.chips[0]
 
 
 @pytest.mark.parametrize("profile", [load_profile("910b4-8"), load_profile("300i-duo-2")])
@@ -44,10 +41,10 @@ async def test_values_come_in_base_units(
     assert measured.memory_used_bytes % 2**20 == 0
 
 
-async def test_what_the_chip_does_not_tell_is_left_out(
+async def test_a_missing_value_is_none(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Chip
 ) -> None:
-    """One value less, not all; a sensor's "no value" is none."""
+    """A sensor's "no value" is none."""
     control.set_temperature(npu.physical_id, 0x7FFF)
     for function in (
         "dcmi_get_device_power_info",
@@ -60,10 +57,10 @@ async def test_what_the_chip_does_not_tell_is_left_out(
 
 
 @pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
-async def test_the_card_tells_the_power_of_its_chips(
+async def test_the_power_of_a_310p_is_that_of_its_card(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Chip
 ) -> None:
-    """A 310P has the figure of its card; a sensor's "no value" is none."""
+    """A sensor's "no value" is none there too."""
     control.set_power(npu.physical_id + 1, 71.5)  # the other chip of the card
     assert (await read_telemetry(worker, dcmi, npu)).power_watts == pytest.approx(71.5)
     control.set_power(npu.physical_id, 0x7FFD / 10)

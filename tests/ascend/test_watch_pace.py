@@ -8,15 +8,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.ascend.conftest import Card
 from tests.ascend.pacing import NODE, Paced
 from tests.ascend.test_chip_faults import LINK
 from tests.ascend.watching import BUSINESS, MINOR, NEVER
 from trio_npu_dra.ascend.dcmi.types import Assertion
-from trio_npu_dra.ascend.faults import ALARM_WITHOUT_CODE, CARD_DROPPED
-from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.ascend.faults import CARD_DROPPED
+from trio_npu_dra.ascend.model import EMPTY_BOARD, FaultLevel
 from trio_npu_dra.kit.base import watchdog
-from trio_npu_dra.kit.base.health import HealthState
-from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard
+from trio_npu_dra.lab.simulator import BoardControl, Severity
 
 REFUSED = "dcmi_subscribe_fault_event"
 
@@ -142,7 +142,10 @@ async def test_a_library_that_cannot_start_is_asked_ever_more_rarely(
     for pause, times in ((0, 1), (1, 2), (1, 2), (1, 3)):
         await paced.jump(pause)
         assert paced.dcmi.asked["init", NODE] == times
+    assert paced.board is EMPTY_BOARD
     control.release("dcmi_init")
+    await paced.jump(4)
+    assert len(paced.board.chips) == 8
 
 
 async def test_a_recovery_ahead_of_the_list_is_followed_up_after_a_second(
@@ -172,45 +175,12 @@ async def test_a_recovery_ahead_of_the_list_is_followed_up_after_a_second(
     assert paced.board.heard_at is None
 
 
-async def test_a_recovery_that_the_list_shows_late_is_seen_soon(
-    paced: Paced, mock_clock: MockClock, control: BoardControl
-) -> None:
-    """Not by the next look that is due anyway, two minutes later."""
-    control.list_fault(3, BUSINESS, Severity.MAJOR)
-    await paced.start(mock_clock)
-    for pause in (1, 1):
-        await paced.jump(pause)
-    await paced.tell(3, BUSINESS, Assertion.RECOVERY)
-    await paced.jump(1.1)
-    await paced.jump(1)
-    assert paced.codes(3) == [BUSINESS]
-    control.unlist_fault(3, BUSINESS)
-    await paced.jump(2)
-    assert paced.codes(3) == []
-
-
-async def test_a_fault_that_the_list_shows_late_is_seen_soon(
-    paced: Paced, mock_clock: MockClock, control: BoardControl
-) -> None:
-    """Its event came before; the chip was read in vain."""
-    await paced.start(mock_clock)
-    await paced.jump(1)
-    await paced.tell(3, MINOR, Assertion.OCCURRENCE)
-    for pause in (0.2, 0.5):
-        await paced.jump(pause)
-    assert paced.codes(3) == []
-    control.list_fault(3, MINOR, Severity.MINOR)
-    await paced.jump(0.5)
-    assert paced.codes(3) == [MINOR]
-
-
 async def test_a_listing_answers_an_event_too(
-    paced: Paced, mock_clock: MockClock, control: BoardControl, simulated: SimulatedBoard
+    paced: Paced, mock_clock: MockClock, control: BoardControl, card: Card
 ) -> None:
-    """All chips were looked at: what is found later was not told by it."""
+    """All chips were read: no later change has the event's time."""
     await paced.start(mock_clock)
-    (simulated.dev_root / "davinci5").unlink()
-    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    card.pull()
     mock_clock.jump(10)
     await paced.tell(3, heard_at=5.0)
     assert paced.board.by_name["npu-5"].gone
@@ -219,38 +189,6 @@ async def test_a_listing_answers_an_event_too(
         await paced.jump(pause)
     assert paced.codes(3) == [BUSINESS]
     assert paced.board.heard_at is None
-
-
-async def test_a_critical_alarm_beside_a_harmless_code_is_a_fault(
-    paced: Paced, mock_clock: MockClock, control: BoardControl
-) -> None:
-    """The harmless code explains nothing of it."""
-    control.add_fault(3, MINOR, Severity.MINOR)
-    control.set_health(3, Severity.CRITICAL)
-    await paced.start(mock_clock)
-    assert paced.health(3).unmonitored
-    await paced.jump(1.1)
-    assert paced.codes(3) == [ALARM_WITHOUT_CODE, MINOR]
-    assert paced.health(3).state is HealthState.UNHEALTHY
-
-
-async def test_a_chip_that_does_not_come_up_again_has_dropped(
-    paced: Paced, mock_clock: MockClock, control: BoardControl
-) -> None:
-    """It says that it is not ready, without end."""
-    await paced.start(mock_clock)
-    control.set_booting(3)
-    for _ in range(13):  # one look after two minutes, then one each ten seconds
-        await paced.jump(10)
-    assert paced.codes(3) == []
-    assert paced.health(3).unmonitored == "the chip is in its BIOS"
-    for _ in range(15):
-        await paced.jump(10)
-    assert paced.codes(3) == [CARD_DROPPED]
-    assert not paced.board.chips[3].gone
-    control.restore(3)
-    await paced.jump(10)
-    assert paced.codes(3) == []
 
 
 async def test_a_rule_speaks_when_its_time_has_come(
@@ -310,11 +248,11 @@ async def test_calls_that_are_stuck_are_named(paced: Paced, mock_clock: MockCloc
 
 
 async def test_a_listing_that_is_stuck_is_named(
-    paced: Paced, mock_clock: MockClock, simulated: SimulatedBoard
+    paced: Paced, mock_clock: MockClock, card: Card
 ) -> None:
     """It has far more time than a look at one chip."""
     await paced.start(mock_clock)
-    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    card.pull()
     await paced.jump_into(10, "init", "network")
     mock_clock.jump(601)
     assert "listing NPUs has taken 601 s, at most 600 s is normal" in watchdog.overdue()

@@ -6,9 +6,8 @@ import logging
 import shutil
 
 import pytest
-import trio
 
-from dev.rig.waiting import until
+from tests.ascend.conftest import Card
 from tests.ascend.watching import BUSINESS, Watching
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
@@ -21,43 +20,31 @@ from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard, load_profile
 
 
-async def test_the_board_is_real_once_the_watcher_has_started(watching: Watching) -> None:
-    """Who waits for the start finds all NPUs."""
-    await watching.start()
-    assert len(watching.board.value.chips) == 8
-
-
 async def test_a_card_taken_out_is_gone_until_it_is_back(
-    watching: Watching, simulated: SimulatedBoard, caplog: pytest.LogCaptureFixture
+    watching: Watching, card: Card, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The chip stays on the Board with a fault, is asked nothing, and is well once listed again."""
+    """The chip stays on the Board with a fault, and is healthy once it is listed again."""
     caplog.set_level(logging.INFO)
     await watching.start()
     before = watching.board.value.by_name["npu-5"]
-    node, bus = (
-        simulated.dev_root / "davinci5",
-        simulated.sysfs_root / "bus/pci/devices/0000:41:00.0",
-    )
-    for path in (node, bus):
-        path.rename(simulated.root / path.name)
+    card.pull()
     board = await watching.until(lambda board: board.by_name["npu-5"].gone)
     chip = board.by_name["npu-5"]
     assert chip.uuid == before.uuid
     assert [fault.code for fault in chip.health.faults] == [CARD_DROPPED]
     assert not board.unanswered
-    for path in (node, bus):
-        (simulated.root / path.name).rename(path)
+    card.put_back()
     board = await watching.until(lambda board: not board.by_name["npu-5"].gone)
     assert board.by_name["npu-5"] == before
     assert caplog.text.count("NPU is gone") == caplog.text.count("NPU is there again") == 1
 
 
 async def test_a_chip_that_one_list_lacks_is_unmonitored_and_loses_no_pod(
-    watching: Watching, simulated: SimulatedBoard
+    watching: Watching, simulated: SimulatedBoard, card: Card
 ) -> None:
     """While its accelerator is on the bus, only a second list like it makes it gone."""
     await watching.start()
-    (simulated.dev_root / "davinci5").unlink()
+    card.unlist()
     (simulated.sysfs_root / "bus/pci/devices/0000:01:00.0").unlink()  # has the cards listed
     board = await watching.until(lambda board: board.by_name["npu-5"].unlisted)
     health = board.by_name["npu-5"].health
@@ -94,11 +81,10 @@ async def test_a_die_that_takes_its_sister_off_the_list_leaves_both_gone(
 
 
 async def test_what_an_earlier_process_remembered_is_gone_or_silent_but_not_forgotten(
-    watching: Watching, control: BoardControl, simulated: SimulatedBoard, board: Board
+    watching: Watching, control: BoardControl, card: Card, board: Board
 ) -> None:
-    """A card that was taken out while nobody watched, and one that does not answer now."""
-    (simulated.dev_root / "davinci5").unlink()
-    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
+    """A card that was taken out while no daemon ran, and one that does not answer now."""
+    card.pull()
     control.set_silent(2)
     watching.known = Board(chips=(board.chips[2], board.chips[5]))
     await watching.start()
@@ -108,69 +94,23 @@ async def test_what_an_earlier_process_remembered_is_gone_or_silent_but_not_forg
     assert len(seen.chips) == 8
 
 
-async def test_a_card_that_the_driver_lists_late_is_found(
-    watching: Watching, simulated: SimulatedBoard, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_listed", [False, True])
+async def test_a_card_that_boots_while_the_driver_starts_is_found(
+    watching: Watching, control: BoardControl, card: Card, *, is_listed: bool
 ) -> None:
-    """The PCI bus shows a card before its driver does: nothing changes there when it is ready."""
-    node = simulated.dev_root / "davinci5"
-    node.rename(node.with_name("later"))
+    """Whether the library lists it late or it answers late; nothing changes on the PCI bus."""
+    if is_listed:
+        control.set_silent(5)
+    else:
+        card.unlist()
     await watching.start()
     assert len(watching.board.value.chips) == 7
-    assert caplog.text.count("does not list all accelerators") == 1
-    node.with_name("later").rename(node)
-    await watching.until(lambda board: len(board.chips) == 8)
-
-
-async def test_a_silent_card_is_looked_at_again(watching: Watching, control: BoardControl) -> None:
-    """A card that boots while the driver starts is published as soon as it answers."""
-    control.set_silent(5)
-    await watching.start()
-    assert len(watching.board.value.chips) == 7
-    control.restore(5)
-    fresh = await watching.until(lambda board: len(board.chips) == 8)
-    assert fresh.unanswered == ()
-
-
-async def test_the_watcher_waits_for_a_library_that_cannot_start(
-    watching: Watching,
-    control: BoardControl,
-    nursery: trio.Nursery,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """While init fails nothing is set, and it is said once; then the watcher starts."""
-    control.set_return_code("dcmi_init", -8012)
-
-    async def heal() -> None:
-        with trio.fail_after(30):
-            await until(lambda: "NPUs cannot be listed" in caplog.text)
-        assert watching.board.value is EMPTY_BOARD
-        control.release("dcmi_init")
-
-    nursery.start_soon(heal)
-    await watching.start()
-    assert len(watching.board.value.chips) == 8
-    assert caplog.text.count("NPUs cannot be listed") == 1
-
-
-async def test_a_listing_that_fails_later_costs_nothing(
-    watching: Watching,
-    simulated: SimulatedBoard,
-    control: BoardControl,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """What was known stays, faults are seen, and the cards are listed when that works again."""
-    await watching.start()
-    control.set_return_code("dcmi_init", -8012)
-    (simulated.dev_root / "davinci5").unlink()
-    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
-    with trio.fail_after(30):
-        while "NPUs cannot be listed" not in caplog.text:  # noqa: ASYNC110 - a log line
-            await trio.sleep(0.001)
-    control.add_fault(3, BUSINESS, Severity.MAJOR)
-    await watching.until_state(3, HealthState.UNHEALTHY)
-    assert len(watching.board.value.chips) == 8
-    control.release("dcmi_init")
-    await watching.until(lambda board: board.by_name["npu-5"].gone)
+    if is_listed:
+        control.restore(5)
+    else:
+        card.put_back()
+    board = await watching.until(lambda board: len(board.chips) == 8)
+    assert board.gaps == ()
 
 
 async def test_a_single_look_subscribes_to_nothing(
@@ -184,23 +124,6 @@ async def test_a_single_look_subscribes_to_nothing(
     ]
     await watching.start()
     assert watching.status.value.subscribed
-
-
-async def test_facts_that_were_not_answered_are_asked_for_again(
-    watching: Watching, control: BoardControl
-) -> None:
-    """Soon, and without anything else that changes."""
-    for function in ("dcmi_get_device_hbm_info", "dcmi_get_device_die_v2"):
-        control.set_return_code(function, -8012, 2)
-    await watching.start()
-    chip = watching.board.value.by_name["npu-2"]
-    assert (chip.memory_bytes, chip.uuid) == (None, None)
-    for function in ("dcmi_get_device_hbm_info", "dcmi_get_device_die_v2"):
-        control.release(function, 2)
-    board = await watching.until(lambda board: not board.unanswered)
-    chip = board.by_name["npu-2"]
-    assert chip.memory_bytes is not None
-    assert chip.uuid is not None
 
 
 @pytest.mark.parametrize("code", [-8008, -8255])
@@ -232,21 +155,10 @@ async def test_accelerators_that_have_no_chip_yet_are_waited_for(
     await watching.until(lambda board: len(board.chips) == 8 and not board.gaps)
 
 
-async def test_known_chips_without_a_driver_stay_while_they_are_on_the_bus(
-    watching: Watching, control: BoardControl, simulated: SimulatedBoard, board: Board
-) -> None:
-    """Who holds them keeps them."""
-    control.set_return_code("dcmi_init", -8008)
-    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").unlink()
-    watching.known = Board(chips=(board.chips[2], board.chips[5]))
-    await watching.start()
-    assert [chip.gone for chip in watching.board.value.chips] == [False, True]
-
-
-async def test_a_driver_that_starts_anew_is_asked_for_its_cards(
+async def test_a_driver_that_starts_again_is_asked_for_its_cards(
     watching: Watching, simulated: SimulatedBoard
 ) -> None:
-    """It makes its device nodes anew; nothing changes on the bus. No chip is gone meanwhile."""
+    """It makes its device nodes again; nothing changes on the bus. No chip is gone meanwhile."""
     await watching.start()
     before = watching.board.value
     nodes = list(simulated.dev_root.glob("davinci[0-9]"))

@@ -50,13 +50,13 @@ Step: TypeAlias = Callable[["Play"], None]
 
 
 class Taught(Dcmi):
-    """A library that a process uses once, used by many watchers: the last to subscribe is told."""
+    """A library of which many watchers share the one subscription: the last one gets the events."""
 
     handler: Callable[[FaultEvent], None] | None = None
     tells = True
 
     def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
-        """Tell *handler* from now on, and nobody else."""
+        """Call *handler* from now on, and no other."""
         if not self.tells:
             raise NotSupported(-8255, "dcmi_subscribe_fault_event", "not here")
         is_first, self.handler = self.handler is None, handler
@@ -69,8 +69,8 @@ class Counts:
 
     Attributes:
         real: How often it came.
-        doubtful: How often somebody may have counted it besides.
-        is_exact: Whether nobody can have missed it.
+        doubtful: How often a watcher may have counted it besides.
+        is_exact: Whether no watcher can have missed it.
     """
 
     def __init__(self) -> None:
@@ -114,13 +114,14 @@ class Play:
         self._finish(chip, code)
         if code not in self._listed[chip]:
             self._begin(chip, code)
-            halves = self._list, self._tell
+            tell = partial(self.control.emit_event, assertion=Assertion.OCCURRENCE)
+            halves = self.control.list_fault, tell
             first, rest = reversed(halves) if is_told else halves
             first(chip, code, SEVERITIES[code])
             self._rest[chip, code] = rest
 
     def say(self, chip: int, code: int, assertion: Assertion) -> None:
-        """An event that nothing stands behind, or not yet."""
+        """An event without its fault, or ahead of it."""
         if code == TWICE:
             self.counts[chip].doubtful += 1
             self.counts[chip].is_exact = False
@@ -139,7 +140,7 @@ class Play:
         getattr(self.control, how)(chip)
 
     def back(self, chip: int) -> None:
-        """A chip is there without faults; no event tells it."""
+        """A chip is there without faults; no event says so."""
         self.counts[chip].is_exact = False
         self._clear(chip)
 
@@ -147,12 +148,12 @@ class Play:
         """The watcher ends, or there is one again."""
         if on != self.is_watched:
             for counts in self.counts.values():
-                counts.doubtful += 1  # told to one, shown to the other
+                counts.doubtful += 1  # the event to one, the list to the other
                 counts.is_exact = False
         self.is_watched = on
 
     def end(self) -> None:
-        """All chips can be read, and somebody watches."""
+        """All chips can be read, and a watcher runs."""
         for chip, code in list(self._rest):
             self._finish(chip, code)
         for chip in list(self._away):
@@ -192,52 +193,35 @@ class Play:
         self._rest = {place: rest for place, rest in self._rest.items() if place[0] != chip}
         self.control.restore(chip)
 
-    def _list(self, chip: int, code: int, severity: Severity) -> None:
-        self.control.list_fault(chip, code, severity)
-
-    def _tell(self, chip: int, code: int, severity: Severity) -> None:
-        self.control.emit_event(chip, code, severity, Assertion.OCCURRENCE)
-
 
 chips = st.sampled_from(CHIPS)
 codes = st.sampled_from(list(SEVERITIES))
 steps = st.one_of(
-    st.builds(lambda chip, code: partial(Play.turn, chip=chip, code=code), chips, codes),
+    st.builds(partial, st.just(Play.turn), chip=chips, code=codes),
     st.builds(
-        lambda chip, code, what: partial(Play.say, chip=chip, code=code, assertion=what),
-        chips,
-        codes,
-        st.sampled_from(Assertion),
+        partial, st.just(Play.say), chip=chips, code=codes, assertion=st.sampled_from(Assertion)
+    ),
+    st.builds(partial, st.just(Play.half), chip=chips, code=codes, is_told=st.booleans()),
+    st.builds(
+        partial,
+        st.just(Play.fail),
+        chip=chips,
+        function=st.sampled_from(CALLS),
+        code=st.sampled_from([0, 0, -8005, -8012]),
     ),
     st.builds(
-        lambda chip, code, told: partial(Play.half, chip=chip, code=code, is_told=told),
-        chips,
-        codes,
-        st.booleans(),
+        partial,
+        st.just(Play.leave),
+        chip=chips,
+        how=st.sampled_from(["set_gone", "set_booting", "set_silent"]),
     ),
-    st.builds(
-        lambda chip, function, code: partial(Play.fail, chip=chip, function=function, code=code),
-        chips,
-        st.sampled_from(CALLS),
-        st.sampled_from([0, 0, -8005, -8012]),
-    ),
-    st.builds(
-        lambda chip, how: partial(Play.leave, chip=chip, how=how),
-        chips,
-        st.sampled_from(["set_gone", "set_booting", "set_silent"]),
-    ),
-    st.builds(lambda chip: partial(Play.back, chip=chip), chips),
-    st.builds(lambda on: partial(Play.watch, on=on), st.booleans()),
+    st.builds(partial, st.just(Play.back), chip=chips),
+    st.builds(partial, st.just(Play.watch), on=st.booleans()),
 )
 counted = st.sampled_from([TWICE, LINK])
 turns = st.one_of(
-    st.builds(lambda chip, code: partial(Play.turn, chip=chip, code=code), chips, counted),
-    st.builds(
-        lambda chip, code, told: partial(Play.half, chip=chip, code=code, is_told=told),
-        chips,
-        counted,
-        st.booleans(),
-    ),
+    st.builds(partial, st.just(Play.turn), chip=chips, code=counted),
+    st.builds(partial, st.just(Play.half), chip=chips, code=counted, is_told=st.booleans()),
 )
 
 
@@ -282,7 +266,7 @@ class Watchers:
                         interval_seconds=0.01,
                     )
                 )
-                # What happens before the subscription nobody tells, and no model can count it.
+                # Nothing counts what comes before the subscription, nor can the model.
                 await status.wait_until(lambda status: status.answered)
                 task_status.started(scope)
 
