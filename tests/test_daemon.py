@@ -233,20 +233,21 @@ async def test_pods_can_end_while_the_api_server_is_away(rig: Rig) -> None:
     assert rig.cdi_files == rig.records == []
 
 
+@pytest.mark.parametrize("device_plugin", ["", "all"])
 async def test_a_node_without_npus_publishes_an_empty_pool(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, device_plugin: str
 ) -> None:
-    """A node without Ascend driver and hardware is no error."""
+    """A node without Ascend driver and hardware is no error, and has no resource."""
     monkeypatch.setattr(publishing, "REGISTRATION_SECONDS", 0.01)  # nobody registers it
     bare = rig.folder / "bare"
     bare.mkdir()
-    settings = rig.settings.model_copy(
-        update={"host_root": bare, "dev_root": bare, "sysfs_root": bare}
-    )
+    roots = {"host_root": bare, "dev_root": bare, "sysfs_root": bare}
+    settings = rig.settings.model_copy(update={**roots, "device_plugin": device_plugin})
 
-    async with trio.open_nursery() as nursery:
+    async with rig.device_manager() as manager, trio.open_nursery() as nursery:
         await nursery.start(daemon.run, settings)
         assert not (await rig.published()).spec.devices
+        assert manager.registrations == []
         nursery.cancel_scope.cancel()
 
 

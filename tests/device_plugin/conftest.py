@@ -1,11 +1,20 @@
-"""A driver in a hurry."""
+"""A node on disk, and a driver in a hurry."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.claims.node import NodeOnDisk
 from trio_npu_dra.agent.device_plugin import node_plugins, pods
 from trio_npu_dra.kit.kubelet.device_plugin import registration
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> NodeOnDisk:
+    """A node with eight NPUs."""
+    return NodeOnDisk(tmp_path / "n")
 
 
 @pytest.fixture

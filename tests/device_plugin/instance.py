@@ -26,6 +26,11 @@ OWN = "ascend-npu-dra-kubeletplugin-x"
 OWN_NAMESPACE = "ascend-dra"
 
 
+def ids(*numbers: int) -> list[str]:
+    """The ids of whole chips."""
+    return [f"Ascend910-{number}" for number in numbers]
+
+
 def given(pod: str, *numbers: int, resource: str = RESOURCE) -> list[PodDevice]:
     """What a pod has."""
     last = resource.partition("/")[2]

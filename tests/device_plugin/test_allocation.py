@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import trio
@@ -21,12 +20,6 @@ from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
 from trio_npu_dra.agent.holds.hold import conflict
 from trio_npu_dra.kit.base.errors import AllocationRefused
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> NodeOnDisk:
-    """A node with eight NPUs."""
-    return NodeOnDisk(tmp_path / "n")
 
 
 async def test_an_allocation_is_held_before_it_is_answered(node: NodeOnDisk) -> None:

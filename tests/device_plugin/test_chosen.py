@@ -17,7 +17,7 @@ from trio.testing import MockClock
 from dev.site.unhealthy_boards import fault
 from dev.site.unhealthy_boards import npu as unhealthy_npu
 from tests.claims.node import NodeOnDisk, board, npu
-from tests.device_plugin.instance import RESOURCE, Instance, Kubelet
+from tests.device_plugin.instance import RESOURCE, Instance, Kubelet, ids
 from tests.device_plugin.instance import given as pod_devices
 from trio_npu_dra.agent.device_plugin.chooser import ChosenChips
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
@@ -28,11 +28,6 @@ from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice
 
 CHIPS = 4
 EVERY = tuple(range(8))
-
-
-def ids(*numbers: int) -> list[str]:
-    """Device ids."""
-    return [f"Ascend910-{number}" for number in numbers]
 
 
 def choice(pod: str, *numbers: int) -> ChosenChips:
@@ -71,12 +66,6 @@ class Scheduler:
         """Wait."""
         await trio.sleep_forever()
         raise AssertionError
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> NodeOnDisk:
-    """A node with eight NPUs."""
-    return NodeOnDisk(tmp_path / "n")
 
 
 def start(node: NodeOnDisk, kubelet: Kubelet, scheduler: Scheduler) -> Instance:

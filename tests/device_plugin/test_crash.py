@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 
 from dev.rig.parts import Rig
 from dev.rig.waiting import until
-from tests.device_plugin.whole_daemon import RESOURCE, allocated, ids, pool
+from tests.device_plugin.instance import RESOURCE, ids
+from tests.device_plugin.whole_daemon import allocated, pool
 from tests.reliability.deaths import Reaper, mortal_agent
 from tests.reliability.matrix import END, kinds
 from tests.reliability.points import Points

@@ -6,7 +6,8 @@ import pytest
 
 from dev.rig.parts import Rig
 from dev.rig.waiting import until
-from tests.device_plugin.whole_daemon import RESOURCE, allocated, devices, ids, in_file, pool
+from tests.device_plugin.instance import RESOURCE, ids
+from tests.device_plugin.whole_daemon import allocated, devices, in_file, pool
 from trio_npu_dra.kit.grpc import RpcError
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -30,60 +31,35 @@ async def test_a_chip_moves_once_its_pod_has_ended(rig: Rig) -> None:
             await until(lambda: in_file(rig) == ids(3))
 
 
-async def test_a_chip_moves_to_a_resource_once_its_claim_has_ended(rig: Rig) -> None:
-    """And once no process uses it that nobody knows."""
+@pytest.mark.parametrize(
+    ("changes", "device", "share_id"),
+    [
+        ({}, "npu-5", None),
+        ({"sharing": "shares"}, "npu-5", "7e57a3b1-0000-4000-8000-000000000001"),
+        ({"partitioning": "dynamic"}, "npu-5-vir05-1c-8g-0", None),
+    ],
+    ids=["whole", "share", "partition"],
+)
+async def test_a_chip_moves_to_a_resource_once_its_claim_has_ended(
+    rig: Rig, changes: dict[str, str], device: str, share_id: str | None
+) -> None:
+    """Nothing else of it is given out until then, and no new claim gets it; it is not cut there."""
+    vars(rig).update(changes)
     async with rig.registered() as kubelet:
         await rig.published()
-        claim = rig.claim("a", "npu-5")
-        await kubelet.prepare([claim])
-    rig.device_plugin = "4-5"
-    async with rig.device_manager() as manager, rig.registered() as kubelet:
-        await manager.wait_for(RESOURCE, *ids(4))
-        await rig.published()
-        assert "npu-5" in pool(rig)
-        await kubelet.unprepare([claim])
-        await manager.wait_for(RESOURCE, *ids(4, 5))
-        await until(lambda: "npu-5" not in pool(rig))
-
-
-async def test_a_chip_moves_to_a_resource_once_its_last_partition_is_released(rig: Rig) -> None:
-    """Until then nothing else of it is given out; chips in a resource are not cut."""
-    rig.partitioning = "dynamic"
-    quarter = "npu-5-vir05-1c-8g-0"
-    async with rig.registered() as kubelet:
-        await rig.published()
-        claim = rig.claim("a", quarter)
+        claim = rig.claim("a", device, share_id=share_id)
         assert (await kubelet.prepare([claim]))[claim.uid].error == ""
     rig.device_plugin = "1-7"
     async with rig.device_manager() as manager, rig.registered() as kubelet:
         await manager.wait_for(RESOURCE, *ids(1, 2, 3, 4, 6, 7))
-        await until(
-            lambda: [name for name in pool(rig) if not name.startswith("npu-0")] == [quarter]
-        )
-        assert "npu-0-vir05-1c-8g-0" in pool(rig)
+        await until(lambda: [name for name in pool(rig) if "npu-0" not in name] == [device])
+        (taints,) = (one.taints for one in devices(rig) if one.name == device)
+        assert [taint.key for taint in taints or ()] == ["npu.huawei.com/leaving"]
         with pytest.raises(RpcError, match="Ascend910-5 is no device of huawei"):
             await manager.allocate(RESOURCE, ids(5))
         assert (await kubelet.unprepare([claim]))[claim.uid] == ""
         await manager.wait_for(RESOURCE, *ids(*range(1, 8)))
-        await until(lambda: quarter not in pool(rig))
-
-
-async def test_a_chip_moves_to_a_resource_once_its_last_share_is_released(rig: Rig) -> None:
-    """It stays with its shares until then; chips in a resource have none."""
-    rig.sharing = "shares"
-    async with rig.registered() as kubelet:
-        await rig.published()
-        claim = rig.claim("a", "npu-5", share_id="7e57a3b1-0000-4000-8000-000000000001")
-        assert (await kubelet.prepare([claim]))[claim.uid].error == ""
-    rig.device_plugin = "1-7"
-    async with rig.device_manager() as manager, rig.registered() as kubelet:
-        await manager.wait_for(RESOURCE, *ids(1, 2, 3, 4, 6, 7))
-        await until(lambda: pool(rig) == ["npu-0", "npu-5"])
-        (taints,) = (one.taints for one in devices(rig) if one.name == "npu-5")
-        assert [taint.key for taint in taints or ()] == ["npu.huawei.com/leaving"]
-        await kubelet.unprepare([claim])
-        await manager.wait_for(RESOURCE, *ids(*range(1, 8)))
-        await until(lambda: pool(rig) == ["npu-0"])
+        await until(lambda: device not in pool(rig))
 
 
 async def test_a_chip_that_an_unknown_process_uses_does_not_move(rig: Rig) -> None:

@@ -12,9 +12,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from dev.rig.parts import Rig, served_rig
 from dev.rig.waiting import until
-from tests.device_plugin.whole_daemon import RESOURCE, allocated, ids, in_file, pool, spec
+from tests.device_plugin.instance import RESOURCE, ids
+from tests.device_plugin.whole_daemon import allocated, in_file, pool, spec
 from trio_npu_dra.agent import daemon
-from trio_npu_dra.agent.daemon import publishing
 from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.kit.base import file_lock
 from trio_npu_dra.kit.grpc import RpcError
@@ -45,18 +45,6 @@ async def test_a_pod_gets_two_chips_by_cdi(rig: Rig) -> None:
     assert "/dev/davinci_manager" in nodes
     (node,) = written["devices"][1]["containerEdits"]["deviceNodes"]
     assert node["hostPath"] == "/dev/davinci1"
-
-
-async def test_a_unhealthy_chip_is_not_given_out_until_it_is_well(rig: Rig) -> None:
-    """The kubelet's allocatable falls and rises."""
-    rig.device_plugin = "all"
-    async with rig.device_manager() as manager, rig.daemon():
-        await manager.wait_for(RESOURCE, *ids(*range(8)))
-        with rig.board.control() as control:
-            control.add_fault(2, UNHEALTHY, Severity.MAJOR)
-            await manager.wait_for(RESOURCE, *ids(0, 1, 3, 4, 5, 6, 7))
-            control.clear_fault(2, UNHEALTHY)
-            await manager.wait_for(RESOURCE, *ids(*range(8)))
 
 
 async def test_pods_share_a_chip(rig: Rig) -> None:
@@ -265,16 +253,3 @@ async def test_dies_that_are_shared_together_are_whole(
         await manager.wait_for(RESOURCE, *ids(0, 1))
     (said,) = (one for one in caplog.records if "--device-plugin-shares" in one.message)
     assert said.__dict__["npus"] == ["npu-0", "npu-1"]
-
-
-async def test_no_npus_and_a_flag_is_no_error(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node publishes an empty pool and has no resource."""
-    monkeypatch.setattr(publishing, "REGISTRATION_SECONDS", 0.01)  # nobody registers it
-    bare = rig.folder / "bare"
-    bare.mkdir()
-    changes = {"host_root": bare, "dev_root": bare, "sysfs_root": bare, "device_plugin": "all"}
-    async with rig.device_manager() as manager, trio.open_nursery() as nursery:
-        await nursery.start(daemon.run, rig.settings.model_copy(update=changes))
-        assert not (await rig.published()).spec.devices
-        assert manager.registrations == []
-        nursery.cancel_scope.cancel()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import trio
@@ -22,12 +21,6 @@ async def after_train(node: NodeOnDisk) -> tuple[Kubelet, Instance]:
     await instance.pods.refresh()
     kubelet.devices = []
     return kubelet, instance
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> NodeOnDisk:
-    """A node with eight NPUs."""
-    return NodeOnDisk(tmp_path / "n")
 
 
 async def test_the_list_of_pods_says_who_has_what(node: NodeOnDisk) -> None:

@@ -107,30 +107,10 @@ def test_best_shares(free: Collection[int], size: int, chosen: Collection[int]) 
     assert preferred(shared(4, shares=3), ids(*free), [], size) == tuple(ids(*chosen))
 
 
-def test_a_card_that_is_used_up_is_not_broken() -> None:
-    """A card of one chip is taken whole, rather than half of one that has two."""
-    places = {
-        f"n-{number}": Location(number=number, domain="ring-0", card=card, numa_node=None)
-        for number, card in enumerate((0, 0, 1))
-    }
-    assert preferred(places, ids(0, 1, 2), [], 1) == ("n-2",)
-
-
-def test_the_fullest_of_chips_in_use_is_filled() -> None:
-    """So a pod with many shares finds room."""
-    places = shared(4, shares=5)
-    assert preferred(places, ids(100, 101, 102, 103, 200, 201, 300, 301, 302), [], 1) == ("n-200",)
-
-
 def test_many_shares_take_no_longer_than_a_call_may() -> None:
     """Sixteen chips near eight NUMA nodes, a hundred shares each."""
     places = shared(16, shares=100, numa=2)
     assert preferred(places, list(places), [], 2) == ("n-0", "n-1")
-
-
-def test_what_is_needed_is_chosen() -> None:
-    """The rest goes beside it."""
-    assert preferred(server(8, ring=4), ids(*range(8)), ids(6), 2) == ("n-4", "n-6")
 
 
 @pytest.mark.parametrize(

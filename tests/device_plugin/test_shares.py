@@ -6,7 +6,6 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 import trio
@@ -21,12 +20,6 @@ from trio_npu_dra.kit.base.errors import AllocationRefused
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice
 
 SHARES = 4
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> NodeOnDisk:
-    """A node with eight NPUs."""
-    return NodeOnDisk(tmp_path / "n")
 
 
 @pytest.fixture

@@ -6,15 +6,9 @@ import json
 from typing import Any
 
 from dev.rig.parts import Rig
+from tests.device_plugin.instance import RESOURCE, ids
 from trio_npu_dra.kit.api.objects import Device, ResourceSlice
 from trio_npu_dra.lab.standins.device_manager import DeviceManager
-
-RESOURCE = "huawei.com/Ascend910"
-
-
-def ids(*numbers: int) -> list[str]:
-    """Device ids."""
-    return [f"Ascend910-{number}" for number in numbers]
 
 
 def spec(rig: Rig) -> Any:
