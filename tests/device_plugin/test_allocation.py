@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from dev.rig.boards import partition, split
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, ref, result
 from tests.device_plugin.instance import RESOURCE, Instance, Kubelet, chips, with_ids
-from tests.holds.entries import holder, of_partition
+from tests.holds.entries import of_partition
 from tests.reliability.disk import Disk
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.device_plugin.assignment import partitions_of
@@ -49,29 +49,6 @@ async def test_nothing_is_given_to_a_claim_and_to_a_pod(node: NodeOnDisk) -> Non
     assert error == "device npu-2 is held by a pod of a device plugin until it has ended"
     await claims.unprepare([ref("a")])
     await instance.plugin.allocate([["Ascend910-1"]])
-
-
-async def test_shares_and_partitions_of_claims_keep_a_chip_from_pods(node: NodeOnDisk) -> None:
-    """And a pod keeps all of its chip from them."""
-    instance = Instance(node, Kubelet())
-    shares = [claim(f"s{number}", result(f"npu-{number}", share_id="a-b")) for number in (1, 2)]
-    node.source.store(*shares)
-    claims = node.start(patience=AT_ONCE)
-    assert not (await claims.prepare([ref("s1")]))["uid-s1"].error
-    async with instance.ledger.exclusive():
-        instance.ledger.put(of_partition("p", 100, number=3))
-    for number in (1, 3):
-        with pytest.raises(AllocationRefused, match=f"npu-{number} is held by claim default/"):
-            await instance.plugin.allocate([[f"Ascend910-{number}"]])
-
-    await instance.plugin.allocate([["Ascend910-2"]])
-    error = (await claims.prepare([ref("s2")]))["uid-s2"].error
-    assert error == "device npu-2 is held by a pod of a device plugin until it has ended"
-    (share,) = replace(chips()[2], share=0).entry().holds
-    assert conflict(share, [replace(share, holder=holder("c"), share="7")])
-    assert not conflict(share, [replace(chips()[2], share=7).entry().holds[0]])
-    claimed, *_ = of_partition("q", 101, number=2).holds
-    assert conflict(claimed, instance.ledger.holds.value)
 
 
 async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDisk) -> None:
@@ -148,13 +125,6 @@ async def test_an_unknown_device_is_refused(node: NodeOnDisk) -> None:
     assert await instance.plugin.prefer(Choice(available=("Ascend910-0",), needed=(), size=1)) == (
         "Ascend910-0",
     )
-
-
-async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
-    """The pod hears why."""
-    node.cdi_root.write_text("a file where the folder should be")
-    with pytest.raises(AllocationRefused, match="cdi"):
-        await Instance(node, Kubelet()).plugin.allocate([["Ascend910-1"]])
 
 
 async def test_a_death_at_any_moment_of_an_allocation_leaves_nothing_for_long(

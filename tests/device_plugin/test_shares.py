@@ -17,7 +17,6 @@ from tests.device_plugin.instance import Instance, Kubelet, with_ids
 from tests.reliability.disk import Disk
 from trio_npu_dra.agent.device_plugin.pods import SOON_SECONDS
 from trio_npu_dra.kit.base.errors import AllocationRefused
-from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice
 
 SHARES = 4
 
@@ -78,33 +77,6 @@ async def test_a_pod_may_have_several_shares(node: NodeOnDisk, kubelet: Kubelet)
     assert (await instance.held()).keys() == {"npu-1-0", "npu-1-1", "npu-5-0"}
     spec = json.loads(node.cdi().devices_path.read_bytes())
     assert [device["name"] for device in spec["devices"]][:2] == ["Ascend910-0", "Ascend910-1"]
-
-
-async def test_chips_in_use_are_filled(node: NodeOnDisk, kubelet: Kubelet) -> None:
-    """Of each other chip all shares are free."""
-    instance = started(node, kubelet)
-    free = [share(chip, number) for chip in range(8) for number in range(SHARES)]
-    free = [id_ for id_ in free if id_ not in {share(6, 0), share(7, 0), share(7, 3)}]
-    choice = Choice(available=tuple(free), needed=(), size=1)
-    assert await instance.plugin.prefer(choice) == (share(7, 1),)
-
-
-async def test_claims_and_pods_share_no_chip(node: NodeOnDisk, kubelet: Kubelet) -> None:
-    """Neither a share beside a share, nor beside the whole."""
-    instance = started(node, kubelet)
-    node.source.store(
-        claim("share", result("npu-1", share_id="0")),
-        claim("whole", result("npu-2")),
-        claim("late", result("npu-3", share_id="0")),
-    )
-    claims = node.start(patience=AT_ONCE)
-    await claims.prepare([ref("share"), ref("whole")])
-    for chip, name in ((1, "share"), (2, "whole")):
-        with pytest.raises(AllocationRefused, match=f"npu-{chip} is held by claim default/{name}"):
-            await instance.plugin.allocate([[share(chip, 0)]])
-    await instance.plugin.allocate([[share(3, 0)]])
-    error = (await claims.prepare([ref("late")]))["uid-late"].error
-    assert error == "device npu-3 is held by a pod of a device plugin until it has ended"
 
 
 async def test_a_chip_in_use_is_not_shared_and_the_pod_is_told_who_uses_it(

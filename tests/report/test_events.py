@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from dev.rig.boards import a3, die, partition, split
-from dev.rig.waiting import until
 from dev.site.unhealthy_boards import board, fault, npu
 from tests.holds.holding import hold
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind, SharedClaim
@@ -22,13 +19,9 @@ from trio_npu_dra.agent.report.events import write_events
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, shared_news
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.kit.api.client import open_client
-from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.api.objects import Event
-from trio_npu_dra.kit.base.errors import Forbidden, KubeError, Unavailable
+from trio_npu_dra.kit.base.errors import Conflict, Forbidden, KubeError, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.lab.standins.api_server import serve_api
-from trio_npu_dra.lab.standins.api_state import ApiState
 
 NPUS = 8
 WELL = board(*(npu(number) for number in range(NPUS)))
@@ -44,13 +37,19 @@ class Server:
 
     def __init__(self) -> None:
         self.error: KubeError | None = None
+        self.loses_answer = False
         self.asked = 0
         self.events: dict[str, Event] = {}
 
     async def create(self, event: Event) -> Event:
         """Store an Event."""
         await self._take()
+        if event.metadata.name in self.events:
+            raise Conflict("it is there")
         self.events[event.metadata.name] = event
+        if self.loses_answer:
+            self.loses_answer = False
+            raise Unavailable("the connection broke")
         return event
 
     async def update(self, event: Event) -> Event:
@@ -248,29 +247,13 @@ async def test_a_refusal_costs_one_event_only(
     assert {event.reason for event in server.events.values()} == {"NpuRecovered"}
 
 
-async def test_a_lost_answer_makes_no_second_event() -> None:
+async def test_an_event_that_is_there_is_updated(
+    server: Server, boards: Observable[Board], mock_clock: MockClock
+) -> None:
     """The API server stored it and the connection broke: the next try finds it there."""
-    state = ApiState()
-    boards = Observable(board(npu(3)))
-    with TemporaryDirectory(prefix="npu-") as folder:
-        socket = Path(folder) / "api.sock"
-        credentials = Credentials(source="test", base_url="http://localhost", unix_socket=socket)
-        with trio.fail_after(20):
-            async with open_client(credentials) as client, trio.open_nursery() as nursery:
-                await nursery.start(serve_api, state, socket)
-                tell = partial(
-                    write_events,
-                    node_name="node-a",
-                    node_uid=Observable("n"),
-                    component="npu.huawei.com",
-                    since=0,
-                )
-                nursery.start_soon(tell, client, boards, Observable(()), Observable({}))
-                await wait_all_tasks_blocked()
-                state.fail_next(drop="after", verb="create")
-                boards.set(board(npu(3, fault())))
-                await until(lambda: state.asked("update", "events") == 1)
-                nursery.cancel_scope.cancel()
-
-    (event,) = state.all(Event)
-    assert (event.reason, event.count, event.metadata.namespace) == ("NpuFault", 1, "default")
+    mock_clock.autojump_threshold = 0
+    server.loses_answer = True
+    boards.set(board(npu(0, fault()), *WELL.chips[1:]))
+    await trio.sleep(60)
+    assert [event.count for event in server.events.values()] == [1, 1]  # of Node and claim
+    assert server.asked == len(("lost", "conflict", "update", "the claim's"))

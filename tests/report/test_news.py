@@ -9,7 +9,7 @@ import pytest
 from dev.rig.boards import a3, die
 from dev.site.unhealthy_boards import BEGAN, board, fault, npu, separated
 from tests.holds.holding import hold
-from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, Reason, news
+from trio_npu_dra.agent.report.news import Reason, news
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.faults import CARD_DROPPED
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipHealth, FaultLevel
@@ -98,15 +98,6 @@ def test_a_message_has_code_words_level_rule_and_time() -> None:
         "npu-3: 80E01801 HBM ECC (ManuallySeparateNPU, 2 times in 24 h), "
         "since 2026-11-21T17:01:00Z; to return it to service, run `npu-dra health release npu-3`"
     )
-
-
-def test_many_faults_fit_into_a_message() -> None:
-    """The worst are named, the others are counted."""
-    (said,) = news(WELL, board(npu(3, *(fault(code) for code in range(128)))), since=0)
-
-    assert len(said.message) <= MESSAGE_LIMIT
-    named = said.message.count("HBM ECC")
-    assert said.message.endswith(f"; and {128 - named} more")
 
 
 def test_news_of_a_die_name_the_module_that_it_is_handed_out_as() -> None:

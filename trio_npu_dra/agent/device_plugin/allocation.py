@@ -189,7 +189,7 @@ class ResourcePlugin:
             got, why = _text(sorted(numbers)), self._why_not(waiting[0])
             raise AllocationRefused(
                 f"NPUs {wanted} were chosen for pod {pod}, and the kubelet gives {got} ({why}): "
-                "delete the pod, so that NPUs are chosen anew"
+                "delete the pod, so that the scheduler chooses again"
             )
         return None
 
