@@ -79,17 +79,6 @@ async def test_a_start_asks_the_api_server_five_times(rig: Rig) -> None:
         assert asked() == look
 
 
-async def test_the_kubelet_sees_each_npus_health(rig: Rig) -> None:
-    """A chip that falls ill is Unhealthy on the stream, and Healthy when it recovers."""
-    async with rig.registered() as kubelet:
-        await seen(kubelet, "npu-2", 1)
-        with rig.board.control() as control:
-            control.add_fault(2, 0x80E01801, Severity.MAJOR)
-            await seen(kubelet, "npu-2", 2)
-            control.clear_fault(2, 0x80E01801)
-            await seen(kubelet, "npu-2", 1)
-
-
 async def test_a_separated_npu_is_told_shown_and_released(
     rig: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_npu_dra.agent.settings import Settings, add_flags, environment_variable
+from trio_npu_dra.agent.settings import Settings, add_flags
 from trio_npu_dra.kit.base.errors import ConfigError
 
 
@@ -93,20 +93,6 @@ def test_extra_mounts_are_pairs_of_paths() -> None:
     settings = Settings.load({"node_name": "n", "extra_mount": "/opt/.x,/data/m:/models"}, {})
     assert settings.extra_mounts == (("/opt/.x", "/opt/.x"), ("/data/m", "/models"))
     assert Settings.load({"node_name": "n", "extra_mount": ""}, {}).extra_mounts == ()
-
-
-def test_every_field_has_a_flag_and_a_help_text() -> None:
-    """The parser offers each field, and its help names the environment variable."""
-    parser = argparse.ArgumentParser()
-    add_flags(parser, Settings)
-
-    # argparse wraps long help lines.
-    text = " ".join(parser.format_help().split())
-
-    for name, field in Settings.model_fields.items():
-        assert "--" + name.replace("_", "-") in text
-        assert environment_variable(name) in text
-        assert field.description
 
 
 def test_the_flags_of_the_published_guide_are_known() -> None:

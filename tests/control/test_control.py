@@ -98,18 +98,25 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
 
 
 def test_a_split_npu_is_offered_in_its_partitions() -> None:
-    """These are no names of it; each claim that has one of them holds it."""
+    """These are no names of it; each claim or pod that has one of them holds it."""
     split_npu = split(npu(0), partition(100), partition(101))
-    holds = tuple(
-        hold(f"npu-0-vnpu-{vnpu}", 0, vnpu=vnpu, claim=f"claim-{vnpu}") for vnpu in (100, 101)
+    pod = ResourceDevice(
+        resource="a/b-2c", chip=split_npu, partition=Partition(template="v", vnpu=101)
     )
+    of_pod = pod.entry(namespace="ml", pod="x").holds
+    holds = (hold("npu-0-vnpu-100", 0, vnpu=100), *of_pod)
     (told,) = report_npus(board(split_npu), holds)
     assert told.offered_as == ""
-    assert told.held_by == ("ml/claim-100", "ml/claim-101")
+    assert told.held_by == ("ml/train", "ml/x")
+    partitioning = report_partitioning(board(split_npu), holds, NO_PARTITIONS, None)
+    assert [str(one).partition(", ")[2] for one in partitioning.partitions] == [
+        "cut by hand, held by claim ml/train",
+        "cut by hand, held by pod ml/x",
+    ]
 
 
 async def test_health_has_the_resources_and_what_waits_to_go_there(served: Served) -> None:
-    """How many devices there are, and how many of them pods can get and have."""
+    """How many devices there are, and how many pods can get and have; also of none of them."""
     chip = npu(0)
     shares = [ResourceDevice(resource="a/b", chip=chip, share=share) for share in range(2)]
     unhealthy = ResourceDevice(resource="a/b", chip=NPUS[1])
@@ -124,30 +131,12 @@ async def test_health_has_the_resources_and_what_waits_to_go_there(served: Serve
     ]
     assert report.waiting == {"npu-3": "to a/b, but it is held by claim ml/train"}
     assert report.npus[0].held_by == ("ml/train",)
+    assert report.unserved == ()
 
-
-async def test_health_has_what_pods_have_though_no_resource_lists_it(served: Served) -> None:
-    """Another selection has taken the NPU out; a hold of a claim is none of it."""
-    pod = ResourceDevice(resource="a/b", chip=npu(0)).entry(namespace="ml", pod="train")
+    # Another selection has taken the NPU out; a hold of a claim does not count.
     served.control.resources.set({"a/b": ()})
-    served.control.holds.set((*pod.holds, hold("npu-3", 3)))
-    report = await served.report()
-    assert [str(resource) for resource in report.resources] == ["a/b: 0 devices, 0 healthy, 0 held"]
-    assert report.unserved == ("npu-0 by pod ml/train",)
-
-
-def test_a_partition_is_held_by_a_claim_or_a_pod() -> None:
-    """It is said which."""
-    split_npu = split(npu(0), partition(100), partition(101))
-    pod = ResourceDevice(
-        resource="a/b-2c", chip=split_npu, partition=Partition(template="v", vnpu=101)
-    )
-    holds = [hold("npu-0-vnpu-100", 0, vnpu=100), *pod.entry(namespace="ml", pod="x").holds]
-    partitioning = report_partitioning(board(split_npu), holds, NO_PARTITIONS, None)
-    assert [str(one).partition(", ")[2] for one in partitioning.partitions] == [
-        "cut by hand, held by claim ml/train",
-        "cut by hand, held by pod ml/x",
-    ]
+    served.control.holds.set((*pods[0].holds, hold("npu-3", 3)))
+    assert (await served.report()).unserved == ("npu-0 by pod ml/train",)
 
 
 async def test_health_has_all_that_is_known_of_each_npu(served: Served) -> None:

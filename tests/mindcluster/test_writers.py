@@ -14,11 +14,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from dev.rig.waiting import HANG_SECONDS, until
-from tests.holds.holding import hold
 from tests.mindcluster.chips import RESOURCE, b4
-from trio_npu_dra.agent.device_plugin.device import DevicesByResource, ResourceDevice
+from trio_npu_dra.agent.device_plugin.device import DevicesByResource
 from trio_npu_dra.agent.holds.hold import Hold
-from trio_npu_dra.agent.mindcluster import device_info_writer
 from trio_npu_dra.agent.mindcluster.device_info import content
 from trio_npu_dra.agent.mindcluster.device_info_writer import FRESH_SECONDS, keep_device_info
 from trio_npu_dra.agent.mindcluster.node_writer import MANAGER, NodeLabels, change
@@ -61,40 +59,6 @@ def labels(state: ApiState) -> dict[str, str]:
     """Those of the Node."""
     (node,) = state.all(Node)
     return node.metadata.labels or {}
-
-
-def listed(state: ApiState) -> str | None:
-    """The free devices in the ConfigMap."""
-    for found in state.all(ConfigMap):
-        info = json.loads((found.data or {})["DeviceInfoCfg"])
-        free: str | None = info["DeviceInfo"]["DeviceList"].get(RESOURCE)
-        return free
-    return None
-
-
-async def test_the_node_says_what_its_chips_tell(
-    state: ApiState, client: KubeClient, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As long as they do; what others wrote stays, and pods take chips from the list."""
-    monkeypatch.setattr(device_info_writer, "PAUSE_SECONDS", 0.01)
-    devices: Observable[DevicesByResource] = Observable({})
-    holds: Observable[tuple[Hold, ...]] = Observable(())
-    nursery.start_soon(follow_mindcluster, client, devices, holds, NODE)
-    with trio.fail_after(HANG_SECONDS):
-        await until(lambda: state.asked("get", "nodes") == 1)
-        both = tuple(ResourceDevice(resource=RESOURCE, chip=b4(number)) for number in (0, 1))
-        devices.set({RESOURCE: both})
-        await until(lambda: listed(state) == "Ascend910-0,Ascend910-1")
-        await until(lambda: labels(state).get("accelerator") == "huawei-Ascend910")
-        assert labels(state)["servertype"] == "mine"
-        holds.set((hold("npu-0", 0),))
-        await until(lambda: listed(state) == "Ascend910-1")
-        devices.set({})
-        await until(lambda: len(labels(state)) == 2)
-        assert labels(state) == {"kubernetes.io/os": "linux", "servertype": "mine"}
-        (node,) = state.all(Node)
-        assert not node.metadata.annotations
-    nursery.cancel_scope.cancel()
 
 
 async def test_a_node_without_chips_is_left_alone(

@@ -104,6 +104,9 @@ async def test_a_prepared_claim_is_counted_and_named(rig: Rig) -> None:
         held = await scrape(rig)
         await kubelet.unprepare([claim])
         after = await scrape(rig)
+        shares = [rig.claim(name, "npu-3", share_id=f"share-{name}") for name in ("one", "two")]
+        await kubelet.prepare(shares)
+        shared = await scrape(rig)
 
     for name in ("claims_prepared", "devices_prepared"):
         assert [each.value(name) for each in (before, held, after)] == [0, 1, 0]
@@ -114,19 +117,9 @@ async def test_a_prepared_claim_is_counted_and_named(rig: Rig) -> None:
     assert len(held.values("npu_temperature_celsius", **held_by)) == 1
     assert held.value("npu_power_watts", device="npu-3", chip="910B4", **held_by) > 0
     assert after.value("npu_power_watts", device="npu-3", claim="") > 0
-
-
-async def test_an_npu_of_several_claims_is_one_and_is_named_after_none(rig: Rig) -> None:
-    """Its power is not that of one of them."""
-    async with rig.registered() as kubelet:
-        await rig.published()
-        claims = [rig.claim(name, "npu-3", share_id=f"share-{name}") for name in ("one", "two")]
-        await kubelet.prepare(claims)
-        found = await scrape(rig)
-        await kubelet.unprepare(claims)
-
-    assert (found.value("claims_prepared"), found.value("devices_prepared")) == (2, 1)
-    assert found.value("npu_power_watts", device="npu-3", claim="") > 0
+    # An NPU of several claims is one, and named after none: its power is not that of one of them.
+    assert (shared.value("claims_prepared"), shared.value("devices_prepared")) == (2, 1)
+    assert shared.value("npu_power_watts", device="npu-3", claim="") > 0
 
 
 async def test_a_claim_that_cannot_be_prepared_is_counted_by_reason(rig: Rig) -> None:
@@ -231,12 +224,7 @@ async def test_what_is_served_is_what_is_documented(rig: Rig) -> None:
         for one in CATALOG
     }
     assert found.kinds["process_resident_memory_bytes"] == "gauge"
-
-
-async def test_builds_are_told_apart(rig: Rig) -> None:
-    """By version and revision, which `npu-dra --version` says too."""
-    async with rig.daemon():
-        await until_scraped(rig, "build_info", 1, version=__version__, revision=REVISION)
+    assert found.value("build_info", version=__version__, revision=REVISION) == 1
     assert full_version().startswith(f"{__version__}, revision {REVISION}")
 
 
