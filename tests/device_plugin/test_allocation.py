@@ -13,7 +13,6 @@ from dev.rig.boards import partition, split
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, ref, result
 from tests.device_plugin.instance import RESOURCE, Instance, Kubelet, chips, with_ids
 from tests.holds.entries import of_partition
-from tests.reliability.disk import Disk
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.device_plugin.assignment import partitions_of
 from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
@@ -125,28 +124,6 @@ async def test_an_unknown_device_is_refused(node: NodeOnDisk) -> None:
     assert await instance.plugin.prefer(Choice(available=("Ascend910-0",), needed=(), size=1)) == (
         "Ascend910-0",
     )
-
-
-async def test_a_death_at_any_moment_of_an_allocation_leaves_nothing_for_long(
-    node: NodeOnDisk, autojump_clock: MockClock
-) -> None:
-    """The pod fails, because the kubelet got no answer; what was noted of it is taken back."""
-    del autojump_clock
-    node.cdi_root.mkdir()
-    disk = Disk(node.state_folder, node.cdi_root)
-    instance = Instance(node, Kubelet())
-    with disk.states() as states:
-        await instance.plugin.allocate([["Ascend910-1", "Ascend910-2"]])
-    assert len(states) > 4
-    node.source.store(claim("a", result("npu-1"), result("npu-2", "other")))
-    for state in states:
-        disk.restore(state)
-        next_one = Instance(node, Kubelet())
-        await next_one.look_until_sure()
-        assert await next_one.held() == {}
-        claims = node.start(ledger=next_one.ledger, patience=AT_ONCE)
-        assert (await claims.prepare([ref("a")]))["uid-a"].error == ""
-        assert next_one.ledger.unreadable == frozenset()
 
 
 async def test_a_file_says_what_was_in_resources(node: NodeOnDisk) -> None:

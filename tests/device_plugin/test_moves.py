@@ -83,3 +83,5 @@ async def test_a_chip_that_an_unknown_process_uses_does_not_move(rig: Rig) -> No
         async with rig.device_manager() as manager, rig.registered():
             control.set_processes(3, [])
             await until(lambda: len(pool(rig)) == 8)
+            await until(lambda: not rig.cdi_files)
+            assert manager.registrations == []

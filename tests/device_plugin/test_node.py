@@ -226,19 +226,6 @@ async def test_who_waits_to_publish_keeps_nobody_from_serving_resources(rig: Rig
         nursery.cancel_scope.cancel()
 
 
-async def test_nothing_is_left_of_a_flag_that_is_gone(rig: Rig) -> None:
-    """Neither the CDI file nor a chip that is in neither place."""
-    rig.device_plugin = "all"
-    async with rig.device_manager() as manager, rig.daemon():
-        await manager.wait_for(RESOURCE, *ids(*range(8)))
-        await until(lambda: bool(rig.cdi_files))
-    rig.device_plugin = ""
-    async with rig.device_manager() as manager, rig.registered():
-        await until(lambda: len(pool(rig)) == 8)
-        await until(lambda: not rig.cdi_files)
-        assert manager.registrations == []
-
-
 async def test_dies_that_are_shared_together_are_whole(
     folder: Path, simulator: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -129,24 +129,6 @@ async def test_the_record_of_a_pod_that_cannot_be_read_guards_its_chip(node: Nod
     await Instance(node, Kubelet(), shares=2).plugin.allocate([["Ascend910-1-0"]])
 
 
-async def test_a_chip_that_is_given_again_while_it_is_looked_at_stays(
-    node: NodeOnDisk, autojump_clock: MockClock
-) -> None:
-    """The list was read before."""
-    del autojump_clock
-    kubelet, instance = await after_train(node)
-    await instance.pods.refresh()
-    await trio.sleep(SOON_SECONDS)
-
-    async def give_again() -> None:
-        kubelet.while_asked = trio.lowlevel.checkpoint
-        await instance.plugin.allocate([["Ascend910-1"]])
-
-    kubelet.while_asked = give_again
-    await instance.pods.refresh()
-    assert await instance.held() == {"npu-1": "a pod of a device plugin"}
-
-
 @pytest.mark.parametrize("trouble", ["away", "not whole", "with a namesake"])
 async def test_a_kubelet_that_starts_anew_has_as_long_again_to_list_a_pod(
     node: NodeOnDisk, autojump_clock: MockClock, trouble: str
@@ -185,24 +167,6 @@ async def test_a_list_that_was_asked_for_before_an_allocation_does_not_lack_it(
     await trio.sleep(SOON_SECONDS)
     await instance.pods.refresh()
     assert (await instance.held()).keys() == {"npu-1"}
-
-
-@pytest.mark.parametrize("trouble", ["away", "not whole", "given again"])
-async def test_a_chip_stays_while_nobody_knows_that_its_pod_has_ended(
-    node: NodeOnDisk, autojump_clock: MockClock, trouble: str
-) -> None:
-    """The kubelet is away, lists only a part of its pods, or gave it to another pod meanwhile."""
-    del autojump_clock
-    kubelet, instance = await after_train(node)
-    if trouble == "not whole":
-        kubelet.others = set()
-    kubelet.is_away = trouble == "away"
-    for _ in range(3):
-        await instance.pods.refresh()
-        assert (await instance.held()).keys() == {"npu-1"}
-        if trouble == "given again":
-            await instance.plugin.allocate([["Ascend910-1"]])
-        await trio.sleep(SOON_SECONDS)
 
 
 async def test_a_kubelet_that_is_away_is_said_once(

@@ -11,12 +11,14 @@ from trio_npu_dra.agent.observe.catalog import CATALOG, Definition, Kind, with_t
 
 PAGE = Path(__file__).parents[2] / "docs/metrics.md"
 UNITS = ("seconds", "bytes", "celsius", "watts", "ratio", "info")
+PROMETHEUS = {"job", "instance", "namespace", "pod", "container", "node", "endpoint", "le"}
+"""Labels that Prometheus adds to the series of a pod, or reserves."""
 WRONG_UNITS = ("milli", "micro", "minutes", "hours", "percent", "mib", "kilo", "_ms")
 
 
 @pytest.mark.parametrize("one", CATALOG, ids=lambda one: one.name)
 def test_a_name_keeps_to_the_rules(one: Definition) -> None:
-    """It has prefix, base unit at the end, `_total` only on counters, snake case, a meaning."""
+    """It has prefix, base unit at the end, `_total` only on counters, own labels, a meaning."""
     assert re.fullmatch(r"npu_dra_[a-z]+(_[a-z]+)*", one.name)
     assert one.name.endswith("_total") == (one.kind is Kind.COUNTER)
     assert not one.name.endswith(("_count", "_sum", "_bucket", "_created"))
@@ -26,13 +28,7 @@ def test_a_name_keeps_to_the_rules(one: Definition) -> None:
     assert (one.kind is Kind.HISTOGRAM) == bool(one.buckets)
     assert one.buckets == tuple(sorted(set(one.buckets)))
     assert one.meaning.endswith(".")
-
-
-@pytest.mark.parametrize("one", CATALOG, ids=lambda one: one.name)
-def test_labels_do_not_collide_with_those_of_prometheus(one: Definition) -> None:
-    """Prometheus adds these to the series of a pod, or reserves them."""
-    taken = {"job", "instance", "namespace", "pod", "container", "node", "endpoint", "le"}
-    assert not taken & set(one.labels)
+    assert PROMETHEUS.isdisjoint(one.labels)
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", label) for label in one.labels)
 
 

@@ -44,16 +44,6 @@ def test_text_lines_are_one_line_with_fields_behind_the_message() -> None:
     assert stream.getvalue().endswith("warning slice repaired  slice=a devices=b,c\n")
 
 
-def test_lines_below_the_level_are_not_printed() -> None:
-    """Only lines from the level up are printed."""
-    stream = io.StringIO()
-    logs.configure("warning", "json", stream)
-
-    logging.getLogger("x").info("quiet")
-
-    assert stream.getvalue() == ""
-
-
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_what_others_wrote_shows_as_it_is(form: Literal["json", "text"]) -> None:
     """Lines end up on terminals, those of pods by `kubectl logs`; JSON has the same meaning."""

@@ -99,21 +99,6 @@ async def boards(
     nursery.cancel_scope.cancel()
 
 
-async def test_node_and_claim_are_told(server: Server, boards: Observable[Board]) -> None:
-    """A fault, then the recovery, on both."""
-    boards.set(board(npu(0, fault()), *WELL.chips[1:]))
-    await wait_all_tasks_blocked()
-    boards.set(WELL)
-    await wait_all_tasks_blocked()
-
-    said = {(event.involved_object.kind, event.reason) for event in server.events.values()}
-    assert said == {
-        (kind, reason)
-        for kind in ("Node", "ResourceClaim")
-        for reason in ("NpuFault", "NpuRecovered")
-    }
-
-
 async def test_a_policy_that_changes_is_said_on_the_node_alone(
     server: Server, boards: Observable[Board], caplog: pytest.LogCaptureFixture
 ) -> None:
