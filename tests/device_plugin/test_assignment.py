@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 import hypothesis
 import pytest
@@ -48,7 +49,7 @@ MODULES = a3(*map(die, range(4)))
 QUARTER_ID, HALF_ID = "Ascend910-5c.1cpu.8g-100-0", "Ascend910-10c.3cpu.16g-101-0"
 
 
-def of_claim(number: int, *, kind: HolderKind = HolderKind.CLAIM, **facts: object) -> Hold:
+def of_claim(number: int, *, kind: HolderKind = HolderKind.CLAIM, **facts: Any) -> Hold:
     """A hold on a chip: a claim's, unless told."""
     one = hold(f"{kind}-{number}", number, device=f"npu-{number}", **facts)
     return replace(one, holder=replace(one.holder, kind=kind))
