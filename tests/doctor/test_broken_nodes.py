@@ -66,7 +66,7 @@ def test_huaweis_device_plugin_runs(healthy: Node) -> None:
         "problem      device plugins     another device plugin for NPUs (Huawei's, or HAMi's) "
         "listens on Ascend910.sock: it hands out the NPUs that this driver hands out\n"
         "    -> Keep its DaemonSet off this node, or this driver's.\n"
-        "problem                         2 pods still running with "
+        "problem                         2 pods still use "
         "huawei.com/Ascend910 from another plugin; this driver does not account for them\n"
     ) in text
     assert text.endswith("\nproblems: 2, warnings: 0\n")

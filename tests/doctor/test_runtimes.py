@@ -10,7 +10,7 @@ from dev.rig.doctor_nodes import Node
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.tools.doctor.finding import Level
 from trio_npu_dra.tools.doctor.places import Places
-from trio_npu_dra.tools.doctor.runtimes import judge, look
+from trio_npu_dra.tools.doctor.runtimes import check
 
 GRPC = '[plugins."io.containerd.grpc.v1.cri"]\n'
 RUNTIME = '[plugins."io.containerd.cri.v1.runtime"]\n'
@@ -27,8 +27,7 @@ def host(tmp_path: Path) -> Node:
 
 def said(host: Node, runtime: str = "") -> list[tuple[str, str]]:
     """Level and beginning of each finding."""
-    places: Places = host.places
-    findings = judge(look(places), runtime, places.cdi_on_host)
+    findings = check(host.places, runtime)
     return [(str(finding.level.value), finding.text.partition(" (")[0]) for finding in findings]
 
 
@@ -128,9 +127,8 @@ def test_ascend_runtime_beside_runc_is_told(host: Node) -> None:
     """Pods that name it by a RuntimeClass do no harm."""
     section = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.ascend.options]'
     host.write(FILE, f'version = 3\n{section}\nBinaryName = "{ASCEND}"\n')
-    places = host.places
 
-    (finding,) = judge(look(places), "", places.cdi_on_host)
+    (finding,) = check(host.places, "")
 
     assert finding.level is Level.OK
     assert "the Ascend runtime is there as ascend, not as the default" in finding.text

@@ -32,7 +32,7 @@ _IN_POD: Final = re.compile(r"kubepods|/pod[0-9a-f]{8}[-_]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class User:
+class ChipUser:
     """A process on an NPU.
 
     Attributes:
@@ -67,7 +67,7 @@ class Chips:
     board: Board = EMPTY_BOARD
     missing_nodes: tuple[str, ...] = ()
     root_info: str | None = None
-    users: tuple[User, ...] = ()
+    users: tuple[ChipUser, ...] = ()
     unread: tuple[str, ...] = ()
 
 
@@ -111,7 +111,7 @@ async def _ask(worker: DcmiWorker, dcmi: Dcmi, places: Places, found: Chips) -> 
         board = await read_board(worker, dcmi, places.host, NodeFaults(None))
     except DcmiError as error:
         return replace(found, failure=str(error))
-    users: list[User] = []
+    users: list[ChipUser] = []
     unread: list[str] = []
     for chip in board.chips:
         try:
@@ -130,9 +130,9 @@ async def _ask(worker: DcmiWorker, dcmi: Dcmi, places: Places, found: Chips) -> 
     )
 
 
-def _user(places: Places, chip: str, pid: int) -> User:
+def _user(places: Places, chip: str, pid: int) -> ChipUser:
     process = places.processes / str(pid)
-    return User(chip=chip, pid=pid, command=command(process), cgroup=cgroup(process))
+    return ChipUser(chip=chip, pid=pid, command=command(process), cgroup=cgroup(process))
 
 
 def _missing_nodes(host: Host, board: Board) -> Iterator[str]:
@@ -221,7 +221,7 @@ def judge_root_info(found: Chips) -> Iterator[Finding]:
         yield ok(f"{ROOT_INFO} fits all NPUs")
 
 
-def _by_process(users: Iterable[User]) -> Iterator[str]:
+def _by_process(users: Iterable[ChipUser]) -> Iterator[str]:
     """NPUs with the processes on them; in a container the Ascend driver tells no number but 0."""
     pids: dict[str, list[str]] = {}
     for user in users:

@@ -9,8 +9,7 @@ by a registration that belongs to none of our instances.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from trio_npu_dra.kit.api.objects import ResourceSlice
@@ -28,27 +27,51 @@ _HUAWEIS_ATTRIBUTES: Final = {"deviceType", "physicId"}
 """Of Huawei's driver; on a 950 its devices have the same names as ours."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraDrivers:
-    """What was found.
-
-    Attributes:
-        registered: Sockets on which others than our instances listen, by the driver's name.
-        served: Sockets of other drivers in their folders, by the driver's name.
-        unread: Why something could not be read.
-    """
-
-    registered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    served: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    unread: str = ""
-
-
-def look(places: Places, instances: tuple[str | None, ...]) -> DraDrivers:
-    """Look at the kubelet's folders.
+def check(
+    places: Places, instances: Iterable[str | None], slices: tuple[ResourceSlice, ...]
+) -> Iterator[Finding]:
+    """Check registrations, sockets and ResourceSlices of other drivers.
 
     Args:
-        places: Where they are.
+        places: The kubelet's folders.
         instances: The pod UIDs of our instances that run.
+        slices: What is published of this node, as far as known.
+    """
+    evidence: dict[str, list[str]] = {}
+    is_read = True
+    try:
+        for driver, name in _registrations(places, instances):
+            evidence.setdefault(driver, []).append(name)
+        folders = sorted(path for path in places.plugins.iterdir() if path.is_dir())
+    except (StorageError, OSError) as error:
+        yield not_checked(str(error), "Run it as root, on the node or in the driver's pod.")
+        is_read, folders, evidence = False, [], {}
+    namesakes = evidence.pop(places.driver_name, [])
+    for folder in folders:
+        if folder.name != places.driver_name and (live := live_in(folder)):
+            evidence.setdefault(folder.name, []).extend(live)
+    for slice_ in slices:
+        if slice_.spec.driver != places.driver_name:
+            name = f"ResourceSlice {slice_.metadata.name}"
+            evidence.setdefault(slice_.spec.driver, []).append(name)
+    findings = [
+        *_namesakes(namesakes, slices, places.driver_name),
+        *(
+            _other(name, seen)
+            for name, seen in sorted(evidence.items())
+            if _ASCEND.search(name) or _NPU.search(name)
+        ),
+    ]
+    yield from findings
+    if not findings and is_read:
+        yield ok("no other one for NPUs")
+
+
+def _registrations(places: Places, instances: Iterable[str | None]) -> Iterator[tuple[str, str]]:
+    """The drivers that registered, each with its socket; none of our instances.
+
+    Raises:
+        StorageError: The folder is missing or cannot be read.
     """
     ours = {
         Endpoints(
@@ -59,50 +82,10 @@ def look(places: Places, instances: tuple[str | None, ...]) -> DraDrivers:
         ).registration.name
         for uid in instances
     }
-    registered: dict[str, tuple[str, ...]] = {}
-    try:
-        for socket in sockets_in(places.registrations):
-            name = socket.name
-            if socket.listens and name.endswith(_REGISTRATION) and name not in ours:
-                driver = _POD_UID.sub("", name.removesuffix(_REGISTRATION))
-                registered[driver] = (*registered.get(driver, ()), name)
-        folders = sorted(path for path in places.plugins.iterdir() if path.is_dir())
-    except (StorageError, OSError) as error:
-        return DraDrivers(unread=str(error))
-    served = {
-        folder.name: live_in(folder) for folder in folders if folder.name != places.driver_name
-    }
-    return DraDrivers(
-        registered=registered, served={name: live for name, live in served.items() if live}
-    )
-
-
-def judge(
-    found: DraDrivers, slices: tuple[ResourceSlice, ...] | None, *, driver_name: str
-) -> Iterator[Finding]:
-    """What that means.
-
-    Args:
-        found: What the kubelet has.
-        slices: What is published of this node; None if that is not known.
-        driver_name: This driver's name.
-    """
-    if found.unread:
-        yield not_checked(found.unread, "Run it as root, on the node or in the driver's pod.")
-    findings = [*_namesakes(found, slices or (), driver_name)]
-    evidence: dict[str, list[str]] = {}
-    for where in (found.registered, found.served):
-        for name, sockets in where.items():
-            evidence.setdefault(name, []).extend(sockets)
-    for slice_ in slices or ():
-        name = slice_.spec.driver
-        evidence.setdefault(name, []).append(f"ResourceSlice {slice_.metadata.name}")
-    for name, seen in sorted(evidence.items()):
-        if name != driver_name and (_ASCEND.search(name) or _NPU.search(name)):
-            findings.append(_other(name, seen))
-    yield from findings
-    if not findings and not found.unread:
-        yield ok("no other one for NPUs")
+    for socket in sockets_in(places.registrations):
+        name = socket.name
+        if socket.listens and name.endswith(_REGISTRATION) and name not in ours:
+            yield _POD_UID.sub("", name.removesuffix(_REGISTRATION)), name
 
 
 def _other(name: str, seen: list[str]) -> Finding:
@@ -119,9 +102,9 @@ def _other(name: str, seen: list[str]) -> Finding:
 
 
 def _namesakes(
-    found: DraDrivers, slices: tuple[ResourceSlice, ...], driver_name: str
+    sockets: list[str], slices: tuple[ResourceSlice, ...], driver_name: str
 ) -> Iterator[Finding]:
-    if sockets := found.registered.get(driver_name):
+    if sockets:
         yield problem(
             f"another driver is registered as {driver_name} ({listed(sockets)}), which is also the "
             "name of Huawei's own DRA driver: the kubelet calls only one of the two",

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trio_npu_dra.tools.doctor import (
+    api_server,
     chips,
-    cluster,
     device_plugins,
     dra_drivers,
     kubelet,
@@ -29,11 +29,7 @@ async def examine(
         kubeconfig: How to reach the API server; None for a pod's service account.
     """
     own = own_state.look(places)
-    plugins = device_plugins.look(places)
-    drivers = dra_drivers.look(places, own.instances)
-    runtime = runtimes.look(places)
-    agent = kubelet.look(places)
-    told = await cluster.look(
+    asked = await api_server.look(
         node_name,
         kubeconfig,
         entries=own.records.entries.values(),
@@ -45,14 +41,11 @@ async def examine(
         _check("NPUs in use", chips.judge_use(npus)),
         _check("NPUs divided", chips.judge_division(npus, own.ours)),
         _check("HCCL root info", chips.judge_root_info(npus)),
-        _check("device plugins", device_plugins.judge(plugins)),
-        _check(
-            "DRA drivers",
-            dra_drivers.judge(drivers, told.slices, driver_name=places.driver_name),
-        ),
-        _check("container runtime", runtimes.judge(runtime, told.runtime, places.cdi_on_host)),
-        _check("kubelet", kubelet.judge(agent, told.kubelet)),
-        _check("API server", cluster.judge(told)),
+        _check("device plugins", device_plugins.check(places)),
+        _check("DRA drivers", dra_drivers.check(places, own.instances, asked.slices or ())),
+        _check("container runtime", runtimes.check(places, asked.runtime)),
+        _check("kubelet", kubelet.check(places, asked.kubelet)),
+        _check("API server", api_server.judge(asked)),
         _check("this driver", own_state.judge(own)),
     )
     return tuple(check for check in checks if check.findings)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
 
 import yaml
 
@@ -24,81 +24,56 @@ _FIRST_MINOR: Final = 34
 """The first version that serves resource.k8s.io/v1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kubelet:
-    """What was found.
-
-    Attributes:
-        listens: Whether it listens on its socket for device plugins; None if that is not known.
-        socket: That socket.
-        gates_off: Where feature gates are switched off that this driver needs.
-        unread: Why its configuration could not be read.
-    """
-
-    listens: bool | None
-    socket: str
-    gates_off: tuple[str, ...] = ()
-    unread: str = ""
-
-
-def look(places: Places) -> Kubelet:
-    """Look at its socket, its command line and its configuration."""
+def check(places: Places, version: str) -> Iterator[Finding]:
+    """Check the kubelet; *version* is what the API server says, empty if it is not known."""
     socket = places.device_plugins / KUBELET_SOCKET
     can_look = os.access(places.device_plugins, os.X_OK)
-    listens = is_socket(socket) and not is_refused(socket) if can_look else None
-    running = [*programs(places, "kubelet")]
-    gates = (program.flag("--feature-gates") for program in running)
-    off = [f"its flag --feature-gates={flag}" for flag in gates if f"{_GATE}=false" in flag]
-    unread = ""
-    for path in dict.fromkeys(
-        [program.flag("--config") or _CONFIG for program in running] or [_CONFIG]
-    ):
-        try:
-            if _gates(places.read(path)).get(_GATE) is False:
-                off.append(path)
-        except (StorageError, yaml.YAMLError) as error:
-            unread = f"{path}: {error}"
-    return Kubelet(listens=listens, socket=str(socket), gates_off=tuple(off), unread=unread)
-
-
-def _gates(content: bytes | None) -> dict[str, Any]:
-    config = yaml.safe_load(content or b"")
-    gates = config.get("featureGates") if isinstance(config, dict) else None
-    return gates if isinstance(gates, dict) else {}
-
-
-def judge(found: Kubelet, version: str) -> Iterator[Finding]:
-    """What that means.
-
-    Args:
-        found: What the node has.
-        version: What the API server says; empty if it is not known.
-    """
-    is_well = bool(found.listens)
-    if found.listens is None:
+    gates_off, unread = _gates_off(places)
+    problems = [*_problems(socket if can_look else None, gates_off, version)]
+    if not can_look:
         yield not_checked(
-            f"{found.socket} is out of reach",
-            "Run it as root, on the node or in the driver's pod.",
+            f"{socket} is out of reach", "Run it as root, on the node or in the driver's pod."
         )
-    elif not found.listens:
+    yield from problems
+    if unread:
+        yield not_checked(f"its feature gates: {unread}")
+    if can_look and not problems:
+        yield ok(f"runs, version {version}" if version else "runs; its version is not known")
+
+
+def _problems(socket: Path | None, gates_off: Iterable[str], version: str) -> Iterator[Finding]:
+    if socket is not None and (not is_socket(socket) or is_refused(socket)):
         yield problem(
-            f"nobody listens on {found.socket}: the kubelet does not run",
+            f"nothing listens on {socket}: the kubelet does not run",
             "Start the kubelet, and look at its log.",
         )
-    for place in found.gates_off:
-        is_well = False
+    for place in gates_off:
         yield problem(
             f"the feature gate {_GATE} is off in {place}",
             "Remove it there, and restart the kubelet.",
         )
     minor = _VERSION.match(version)
     if minor and int(minor[1]) < _FIRST_MINOR:
-        is_well = False
         yield problem(
             f"the kubelet is of version {version}, which knows no resource.k8s.io/v1",
             f"Use Kubernetes 1.{_FIRST_MINOR} or newer.",
         )
-    if found.unread:
-        yield not_checked(f"its feature gates: {found.unread}")
-    if is_well:
-        yield ok(f"runs, version {version}" if version else "runs; its version is not known")
+
+
+def _gates_off(places: Places) -> tuple[list[str], str]:
+    """Where the feature gate is off, and why a configuration cannot be read."""
+    running = [*programs(places, "kubelet")]
+    flags = (program.flag("--feature-gates") for program in running)
+    off = [f"its flag --feature-gates={flag}" for flag in flags if f"{_GATE}=false" in flag]
+    files = [program.flag("--config") or _CONFIG for program in running] or [_CONFIG]
+    unread = ""
+    for path in dict.fromkeys(files):
+        try:
+            config = yaml.safe_load(places.read(path) or b"")
+        except (StorageError, yaml.YAMLError) as error:
+            unread = f"{path}: {error}"
+            continue
+        gates = config.get("featureGates") if isinstance(config, dict) else None
+        if isinstance(gates, dict) and gates.get(_GATE) is False:
+            off.append(path)
+    return off, unread

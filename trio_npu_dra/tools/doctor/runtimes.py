@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -36,41 +36,61 @@ _FIRST_WITH_CDI: Final = (1, 7)
 _FIRST_WITH_CDI_ON: Final = (2, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtimes:
-    """What was found.
+def check(places: Places, runtime: str) -> Iterator[Finding]:
+    """Check the configurations of container runtimes.
 
-    Attributes:
-        configs: What each runtime is told.
-        unread: Why files could not be read.
+    Args:
+        places: Where the node's files are.
+        runtime: The runtime by the API server's words, such as `containerd://2.1.6`; empty if they
+            are not known.
     """
+    cdi = places.cdi_on_host
+    configs, unread = _read_all(places)
+    for why in unread:
+        yield not_checked(why, "Look there for CDI and the Ascend runtime yourself.")
+    used = [
+        config
+        for config in configs
+        if config.serves_pods
+        if not runtime or runtime.startswith(_SCHEMES[config.engine])
+    ]
+    if not used and runtime.startswith(_SCHEMES[CONTAINERD]) and not unread:
+        used = [RuntimeConfig(engine=CONTAINERD, file="")]
+    if not used and not unread:
+        yield not_checked(
+            f"no configuration of {runtime or 'containerd or CRI-O'} found",
+            f"See that the container runtime has CDI on and looks in {cdi}.",
+        )
+    for config in used:
+        findings = [*_about_cdi(config, runtime, cdi), *_about_ascend(config)]
+        yield from findings
+        if not findings:
+            yield ok(_config_text(config))
+    for config in configs:
+        if not config.serves_pods and config.is_ascend_default:
+            yield from _about_ascend(config)
 
-    configs: tuple[RuntimeConfig, ...]
-    unread: tuple[str, ...] = ()
+
+# --- reading -------------------------------------------------------------------------------------
 
 
-# --- looking -------------------------------------------------------------------------------------
-
-
-def look(places: Places) -> Runtimes:
-    """Read the files; of containerd those that the running ones were given."""
+def _read_all(places: Places) -> tuple[list[RuntimeConfig], list[str]]:
+    """The configurations, and why some cannot be read; running containerds name their files."""
     running = [*programs(places, "containerd")]
     files = [program.flag("--config", "-c") or _CONTAINERD_FILE for program in running]
     readers: list[tuple[str, Callable[[], RuntimeConfig | None]]] = [
-        (file, lambda file=file: _containerd(places, file, is_running=bool(running)))  # type: ignore[misc]
+        (file, partial(_containerd, places, file, is_running=bool(running)))
         for file in dict.fromkeys(files or [_CONTAINERD_FILE])
     ]
-    readers.append((_CRIO_FILE, lambda: _crio(places)))
-    readers.append((_DOCKER_FILE, lambda: _docker(places)))
+    readers += [(_CRIO_FILE, partial(_crio, places)), (_DOCKER_FILE, partial(_docker, places))]
     configs, unread = [], []
     for file, read in readers:
         try:
-            config = read()
+            if config := read():
+                configs.append(config)
         except (StorageError, UnreadableConfig) as error:
             unread.append(f"{file}: {error}")
-        else:
-            configs += [config] if config else []
-    return Runtimes(configs=tuple(configs), unread=tuple(unread))
+    return configs, unread
 
 
 def _containerd(places: Places, file: str, *, is_running: bool) -> RuntimeConfig | None:
@@ -119,40 +139,6 @@ def _matching(places: Places, pattern: str) -> list[str]:
 
 
 # --- judging -------------------------------------------------------------------------------------
-
-
-def judge(found: Runtimes, runtime: str, cdi: str) -> Iterator[Finding]:
-    """What that means.
-
-    Args:
-        found: What the node has.
-        runtime: What the API server says which runtime it is, such as `containerd://2.1.6`; empty
-            if that is not known.
-        cdi: The folder with this driver's CDI files, as the runtime knows it.
-    """
-    for unread in found.unread:
-        yield not_checked(unread, "Look there for CDI and the Ascend runtime yourself.")
-    used = [
-        config
-        for config in found.configs
-        if config.serves_pods
-        if not runtime or runtime.startswith(_SCHEMES[config.engine])
-    ]
-    if not used and runtime.startswith(_SCHEMES[CONTAINERD]) and not found.unread:
-        used = [RuntimeConfig(engine=CONTAINERD, file="")]
-    if not used and not found.unread:
-        yield not_checked(
-            f"no configuration of {runtime or 'containerd or CRI-O'} found",
-            f"See that the container runtime has CDI on and looks in {cdi}.",
-        )
-    for config in used:
-        findings = [*_about_cdi(config, runtime, cdi), *_about_ascend(config)]
-        yield from findings
-        if not findings:
-            yield ok(_config_text(config))
-    for config in found.configs:
-        if not config.serves_pods and config.is_ascend_default:
-            yield from _about_ascend(config)
 
 
 def _config_text(config: RuntimeConfig) -> str:

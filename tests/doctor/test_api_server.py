@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from dev.rig.doctor_nodes import DRIVER, NODE
+from dev.rig.doctor_nodes import DRIVER, NODE, POD_UID, Node
 from tests.holds.entries import POOL, entry
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.kit.api.client import open_client
@@ -34,9 +34,8 @@ from trio_npu_dra.kit.api.objects import (
 )
 from trio_npu_dra.lab.standins.api_server import serve_api
 from trio_npu_dra.lab.standins.api_state import ApiState
-from trio_npu_dra.tools.doctor import cluster, dra_drivers
-from trio_npu_dra.tools.doctor.cluster import Cluster
-from trio_npu_dra.tools.doctor.dra_drivers import DraDrivers
+from trio_npu_dra.tools.doctor import api_server, dra_drivers
+from trio_npu_dra.tools.doctor.api_server import ServerView
 
 
 def published(name: str, driver: str, *devices: Device, node: str = NODE) -> ResourceSlice:
@@ -87,9 +86,9 @@ async def served(
             nursery.cancel_scope.cancel()
 
 
-async def look(kubeconfig: Path, *entries: Entry, name: str | None = NODE) -> Cluster:
+async def look(kubeconfig: Path, *entries: Entry, name: str | None = NODE) -> ServerView:
     """Ask about a node on which these have NPUs."""
-    return await cluster.look(name, kubeconfig, entries=entries, driver_name=DRIVER)
+    return await api_server.look(name, kubeconfig, entries=entries, driver_name=DRIVER)
 
 
 async def test_claims_that_nobody_needs_are_told(folder: Path) -> None:
@@ -115,7 +114,7 @@ async def test_claims_that_nobody_needs_are_told(folder: Path) -> None:
             held.append(replace(known, holder=replace(known.holder, uid=claim.metadata.uid or "")))
         found = await look(kubeconfig, *held, entry("gone", 3), undone)
 
-    *said, _ = cluster.judge(found)
+    *said, _ = api_server.judge(found)
     assert [finding.level.value for finding in said] == ["warning", "warning"]
     assert [finding.text.partition(":")[0] for finding in said] == [
         "claim default/unused has npu-0 on this node, and nobody needs it",
@@ -123,7 +122,7 @@ async def test_claims_that_nobody_needs_are_told(folder: Path) -> None:
     ]
 
 
-async def test_slices_of_others_are_told(folder: Path) -> None:
+async def test_slices_of_others_are_told(folder: Path, healthy: Node) -> None:
     """Those of another name, and those of Huawei's driver under ours; only of this node."""
     slices = (
         published("ours", DRIVER, device("npu-0")),
@@ -136,10 +135,10 @@ async def test_slices_of_others_are_told(folder: Path) -> None:
     async with served(folder, *slices) as kubeconfig:
         found = await look(kubeconfig)
         assert (found.kubelet, found.runtime) == ("v1.36.3", "containerd://2.1.6")
-        (said,) = cluster.judge(found)
+        (said,) = api_server.judge(found)
         assert said.text == "serves DRA; this node has 5 ResourceSlices"
 
-    findings = dra_drivers.judge(DraDrivers(), found.slices, driver_name=DRIVER)
+    findings = dra_drivers.check(healthy.places, (POD_UID,), found.slices or ())
     assert [(finding.level.value, finding.text.partition(" of ")[0]) for finding in findings] == [
         ("problem", "ResourceSlice huaweis"),
         ("problem", "ResourceSlice huaweis-950"),
@@ -162,7 +161,7 @@ async def test_nobody_who_answers_is_no_finding(folder: Path) -> None:
     no_file = await look(folder / "none")
 
     for found in (no_node, away, no_name, no_file):
-        (said,) = cluster.judge(found)
+        (said,) = api_server.judge(found)
         assert said.level.value == "not checked"
         assert found.unasked in said.text
         assert found.unasked
@@ -184,6 +183,6 @@ async def test_slices_that_cannot_be_listed(
 
     assert found.kubelet == "v1.36.3"
     assert found.slices is None
-    (said,) = cluster.judge(found)
+    (said,) = api_server.judge(found)
     assert said.level.value == level
     assert said.text.startswith(text)

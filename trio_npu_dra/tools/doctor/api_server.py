@@ -20,7 +20,7 @@ _NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ServerView:
     """What was found.
 
     Attributes:
@@ -42,7 +42,7 @@ class Cluster:
 
 async def look(
     node_name: str | None, kubeconfig: Path | None, *, entries: Iterable[Entry], driver_name: str
-) -> Cluster:
+) -> ServerView:
     """Ask the API server, if we know one; no error ends the examination.
 
     Args:
@@ -52,7 +52,7 @@ async def look(
         driver_name: Results of other drivers are theirs.
     """
     if node_name is None:
-        return Cluster(unasked="the name of this Node is not known")
+        return ServerView(unasked="the name of this Node is not known")
     try:
         credentials = load_credentials(kubeconfig)
         async with open_client(credentials, deadline=_PATIENCE_SECONDS) as client:
@@ -61,12 +61,12 @@ async def look(
                 return await _with_unneeded(client, found, entries, driver_name)
             return found
     except (ConfigError, KubeError) as error:
-        return Cluster(unasked=str(error))
+        return ServerView(unasked=str(error))
 
 
-async def _ask(client: KubeClient, node_name: str) -> Cluster:
+async def _ask(client: KubeClient, node_name: str) -> ServerView:
     info = (await client.get(FullNode, node_name)).status.node_info
-    found = Cluster(kubelet=info.kubelet_version, runtime=info.container_runtime_version)
+    found = ServerView(kubelet=info.kubelet_version, runtime=info.container_runtime_version)
     try:
         slices, _ = await client.list(ResourceSlice, field_selector=f"spec.nodeName={node_name}")
     except KubeError as error:
@@ -77,8 +77,8 @@ async def _ask(client: KubeClient, node_name: str) -> Cluster:
 
 
 async def _with_unneeded(
-    client: KubeClient, found: Cluster, entries: Iterable[Entry], driver_name: str
-) -> Cluster:
+    client: KubeClient, found: ServerView, entries: Iterable[Entry], driver_name: str
+) -> ServerView:
     unneeded: list[Entry] = []
     for entry in claims_among(entries):
         try:
@@ -91,7 +91,7 @@ async def _with_unneeded(
     return replace(found, unneeded=tuple(unneeded))
 
 
-def judge(found: Cluster) -> Iterator[Finding]:
+def judge(found: ServerView) -> Iterator[Finding]:
     """Whether DRA is served there; what others have published is for `dra_drivers` to judge."""
     for entry in found.unneeded:
         yield warning(
