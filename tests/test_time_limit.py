@@ -1,4 +1,4 @@
-"""Every test has a time limit, whatever it does."""
+"""Each test has a time limit."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The stand-in API server on a unix socket, and a client of it; another one behind TLS."""
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 import trio
@@ -13,6 +14,23 @@ from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta
 from trio_npu_dra.lab.standins.api_server import serve_api, serve_api_tls
 from trio_npu_dra.lab.standins.api_state import ApiState
+
+Serve: TypeAlias = Callable[[Callable[[trio.SocketStream], Awaitable[None]]], Awaitable[Path]]
+
+
+@pytest.fixture
+def serve(tmp_path: Path, nursery: trio.Nursery) -> Serve:
+    """Serves connections by a function, and gives the path of the socket."""
+
+    async def start(handle: Callable[[trio.SocketStream], Awaitable[None]]) -> Path:
+        path = tmp_path / "raw.sock"
+        socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+        await socket.bind(str(path))
+        socket.listen()
+        nursery.start_soon(trio.serve_listeners, handle, [trio.SocketListener(socket)])
+        return path
+
+    return start
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,14 @@
-"""Promises of single connections: what is sent on them, and when one is used again."""
+"""Single connections: the bytes on them, and when one serves another request."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from dev.rig.waiting import HANG_SECONDS, until
+from tests.api.conftest import Serve
 from trio_npu_dra.kit.api import connection
 from trio_npu_dra.kit.api.credentials import BearerToken, Credentials
 from trio_npu_dra.kit.api.material import Material
@@ -59,18 +59,12 @@ def peer() -> Peer:
 
 
 @pytest.fixture
-async def connections(
-    peer: Peer, tmp_path: Path, nursery: trio.Nursery
-) -> AsyncIterator[Transport]:
+async def connections(peer: Peer, serve: Serve) -> AsyncIterator[Transport]:
     """Connections to it, with a token and a path before all others."""
-    socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
-    await socket.bind(str(tmp_path / "api.sock"))
-    socket.listen()
-    nursery.start_soon(trio.serve_listeners, peer.serve, [trio.SocketListener(socket)])
     credentials = Credentials(
         source="test",
         base_url="http://[::1]:8080/k8s",
-        unix_socket=tmp_path / "api.sock",
+        unix_socket=await serve(peer.serve),
         token=BearerToken(Material(field="token", data=b"secret")),
     )
     opened = Transport(credentials, deadline=30.0, user_agent="test")

@@ -1,4 +1,4 @@
-"""Promises of the budget for answers: a million wrong values cost as little as one."""
+"""The budget for answers: a million wrong values cost as little as one."""
 
 import json
 from typing import Any
@@ -43,18 +43,9 @@ def test_a_collection_has_few_errors(model: type[BaseModel], wrong: Any) -> None
     ids=["depth", "length", "objects", "strings", "quotes"],
 )
 def test_too_many_values_are_refused_before_they_are_parsed(body: bytes) -> None:
-    """They are refused, valid or not, needed or not."""
+    """That holds for valid and invalid JSON, and for unknown fields."""
     with pytest.raises(NotUnderstood, match=f"at most {VALUES_LIMIT} are read"):
         parse(Node, body)
-
-
-@pytest.mark.parametrize(
-    "text", ["," * VALUES_LIMIT, '\\"],[{' * VALUES_LIMIT, "\\" * VALUES_LIMIT]
-)
-def test_marks_in_a_string_are_no_values(text: str) -> None:
-    """An annotation may have any number of them."""
-    body = json.dumps({"metadata": META | {"annotations": {"a": text}}})
-    assert (parse(Node, body.encode()).metadata.annotations or {})["a"] == text
 
 
 def test_one_wrong_field_is_named_and_its_name_cut() -> None:
@@ -81,7 +72,7 @@ def test_large_objects_that_exist_are_read() -> None:
 
 
 @pytest.mark.parametrize("value", ["yes", "true", 1, "false", 0])
-def test_what_decides_is_a_boolean_or_not_understood(value: Any) -> None:
+def test_a_boolean_is_a_boolean_or_not_understood(value: Any) -> None:
     """`"yes"` is no access, and no lack of it."""
     result = {"request": "r", "driver": "d", "pool": "p", "device": "npu-0", "adminAccess": value}
     claim = {"metadata": META, "status": {"allocation": {"devices": {"results": [result]}}}}

@@ -1,4 +1,4 @@
-"""Promises about servers that do not speak Kubernetes, or never stop sending."""
+"""Servers that do not speak Kubernetes, or never stop sending."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.api.conftest import Serve
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.api.objects import Node, ResourceClaim
@@ -18,29 +19,18 @@ JSON = "content-type: application/json\r\n"
 
 Ask = Callable[[KubeClient], Awaitable[object]]
 Saying = Callable[..., Awaitable[Credentials]]
-Serving = Callable[[Callable[[trio.SocketStream], Awaitable[None]]], Awaitable[Credentials]]
+
+
+def credentials_for(socket: Path) -> Credentials:
+    """Credentials without an identity."""
+    return Credentials(source="test", base_url="http://localhost", unix_socket=socket)
 
 
 @pytest.fixture
-async def serving(tmp_path: Path, nursery: trio.Nursery) -> Serving:
-    """Serves connections by a function, and gives credentials for that server."""
-    path = tmp_path / "api.sock"
-
-    async def serve(handle: Callable[[trio.SocketStream], Awaitable[None]]) -> Credentials:
-        socket = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
-        await socket.bind(str(path))
-        socket.listen()
-        nursery.start_soon(trio.serve_listeners, handle, [trio.SocketListener(socket)])
-        return Credentials(source="test", base_url="http://localhost", unix_socket=path)
-
-    return serve
-
-
-@pytest.fixture
-async def saying(serving: Serving) -> Saying:
+async def saying(serve: Serve) -> Saying:
     """Serves one answer, perhaps in several pieces, for each request."""
 
-    async def serve(*words: bytes) -> Credentials:
+    async def say(*words: bytes) -> Credentials:
         async def speak(stream: trio.SocketStream) -> None:
             async with stream:
                 await stream.receive_some()
@@ -48,9 +38,9 @@ async def saying(serving: Serving) -> Saying:
                     for word in words:
                         await stream.send_all(word)
 
-        return await serving(speak)
+        return credentials_for(await serve(speak))
 
-    return serve
+    return say
 
 
 async def failure(ask: Ask, credentials: Credentials) -> KubeError:
@@ -219,7 +209,7 @@ async def test_foreign_words_are_cut(answer: bytes, saying: Saying) -> None:
     ids=["a byte a second", "no end", "empty lines", "silence"],
 )
 async def test_a_watch_that_delivers_nothing_whole_in_time_is_given_up(
-    words: bytes, seconds: float, serving: Serving, autojump_clock: MockClock
+    words: bytes, seconds: float, serve: Serve, autojump_clock: MockClock
 ) -> None:
     """A line has half a minute from its first byte, a watch 15 s more than requested."""
     del autojump_clock
@@ -233,7 +223,7 @@ async def test_a_watch_that_delivers_nothing_whole_in_time_is_given_up(
                     await trio.sleep(1)
                     await stream.send_all(words)
 
-    credentials = await serving(drip)
+    credentials = credentials_for(await serve(drip))
     began = trio.current_time()
     async with open_client(credentials) as client:
         with pytest.raises(Unavailable, match="neither a whole event nor an end in time"):
