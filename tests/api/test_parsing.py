@@ -57,9 +57,9 @@ def test_one_wrong_field_is_named_and_its_name_cut() -> None:
 
 
 def test_large_objects_that_exist_are_read() -> None:
-    """These are managed fields, annotations with JSON inside, and the largest possible slice."""
+    """Managed fields, the largest slice, and an annotation: marks in a string are no values."""
     fields: Any = {"f:metadata": {f"f:label-{number}": {} for number in range(10_000)}}
-    applied = json.dumps([{"key": number} for number in range(10_000)])
+    applied = json.dumps([{"key": number} for number in range(60_000)])
     meta = META | {"managedFields": [{"fieldsV1": fields}], "annotations": {"applied": applied}}
     attributes = {f"attribute-{number}": {"string": "v" * 64} for number in range(32)}
     spec = {
