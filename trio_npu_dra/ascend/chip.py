@@ -41,8 +41,8 @@ def identify(dcmi: Dcmi, ref: ChipRef) -> Identity | None:
     """Read which chip this is; None for a unit that is no NPU, such as the MCU of a card.
 
     Raises:
-        DcmiError: Its ids or names cannot be read, or we do not know its family. A board id that
-            is not answered is such a case: without it an A3 looks like a first 910.
+        DcmiError: Its ids or names cannot be read, or its family is unknown. An unanswered board id
+            is an error too: without it an A3 looks like a first 910.
     """
     if not dcmi.is_npu(ref):
         return None
@@ -64,7 +64,7 @@ def identify(dcmi: Dcmi, ref: ChipRef) -> Identity | None:
 
 
 def _board_id(dcmi: Dcmi, ref: ChipRef) -> int | None:
-    """The kind of its board, which tells families apart; None where the library says so twice."""
+    """The kind of its board, which tells families apart; None if twice not supported."""
     for _ in range(2):
         with suppress(NotSupported):
             return dcmi.board_id(ref)
@@ -93,13 +93,13 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
 
     Args:
         dcmi: The library.
-        host: Where sysfs is.
+        host: The node.
         chip: The facts of its identity.
-        known: The last known facts of the chip at this place, if any. They do not apply if the die
+        known: The last known facts of the chip at this place, if any; they do not apply if the die
             id shows another chip there.
 
     Returns:
-        The chip, and what was not answered, in words; empty if everything was.
+        The chip, and the unanswered facts in words.
     """
     facts, ref, traits = TolerantReader(), chip.ref, TRAITS[chip.family]
     before = known or chip
@@ -133,9 +133,9 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
 
 
 def read_split(dcmi: Dcmi, chip: Chip) -> tuple[Chip, str]:
-    """The chip as others have split and shared it now, and what was not answered, in words.
+    """The chip with its present vNPUs and share flag, and the unanswered facts in words.
 
-    And with its place in a super pod, which may be told late.
+    And with its place in a super pod, which the library may report late.
     """
     facts = TolerantReader()
     split = _split(dcmi, chip, chip, facts)
@@ -145,13 +145,13 @@ def read_split(dcmi: Dcmi, chip: Chip) -> tuple[Chip, str]:
 def read_links(
     dcmi: Dcmi, chip: Chip, others: Iterable[Chip], known: Links
 ) -> tuple[dict[tuple[int, int], Link], str]:
-    """The links between a chip and others of higher physical ids; those that the library has.
+    """The links between a chip and others of higher physical ids, as far as the library has them.
 
-    A link that is known stays if the library answers "unknown": so it says that it failed to ask
-    the chip (DCMI source).
+    A known link stays if the library answers "unknown", which also means that it failed to ask the
+    chip (DCMI source).
 
     Returns:
-        The links by physical ids, and what was not answered, in words.
+        The links by physical ids, and the unanswered ones in words.
     """
     facts = TolerantReader()
     links: dict[tuple[int, int], Link] = {}
@@ -224,7 +224,7 @@ def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind) -> str | None:
 
 
 def _pci_bus_id(dcmi: Dcmi, host: Host, ref: ChipRef) -> str | None:
-    """The PCI address; its domain is that of the bus where the library does not tell it.
+    """The PCI address; sysfs completes one without a domain.
 
     None if no accelerator has this place, or accelerators of several domains.
     """
@@ -238,7 +238,7 @@ def _pci_bus_id(dcmi: Dcmi, host: Host, ref: ChipRef) -> str | None:
 def _numa_node(dcmi: Dcmi, host: Host, ref: ChipRef, known: int | None) -> int | None:
     """The NUMA node of a chip without a PCI address: that of its nearest CPUs.
 
-    The known one stays if these are no node's, as while a CPU comes or goes.
+    The known node stays if no node has just these CPUs, as while a CPU comes or goes.
     """
     node = host.numa_node_of(dcmi.nearest_cpus(ref))
     return known if node is None else node

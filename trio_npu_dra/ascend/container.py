@@ -1,4 +1,4 @@
-"""What a container needs of the host to use an NPU, by the traits of the chip's family."""
+"""The device nodes and files that a container needs to use an NPU, by the chip's family."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ MOUNT_OPTIONS: Final = ("ro", "rbind", "rprivate")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNode:
-    """A character device for a container.
-
-    Attributes:
-        path: Where the container sees it.
-        host_path: Where the container runtime finds it.
-    """
+    """A character device: its path in the container, and where the container runtime finds it."""
 
     path: str
     host_path: str
@@ -31,13 +26,7 @@ class DeviceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A bind mount for a container.
-
-    Attributes:
-        container_path: Where the container sees it.
-        host_path: Where the container runtime finds it.
-        options: Mount options.
-    """
+    """A bind mount: its path in the container, and where the container runtime finds it."""
 
     container_path: str
     host_path: str
@@ -100,7 +89,7 @@ def ub_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
 
 
 def extra_mounts(host: Host) -> tuple[Mount, ...]:
-    """What the operator adds to them, read-only; what exists."""
+    """The paths that the operator adds, read-only; those that exist."""
     return _mounts(host, host.extra_mounts)
 
 

@@ -1,9 +1,9 @@
 """From the library's card list to a Board.
 
-A chip is read in two calls to the worker. The first gives its identity, without which it cannot be
-offered; the second its other facts, each of which may be missing. Only "not supported" makes a fact
-missing: one that is not answered stays as it was known, and the Board says so. A chip that hangs in
-the second call keeps the facts it gave, and does not affect others. The watcher reads health.
+A chip is read in two calls to the worker: its identity, without which it cannot be offered, and
+then its other facts, each of which may be missing. Only "not supported" makes a fact missing: an
+unanswered one keeps its known value, and the Board says so. A chip that hangs in the second call
+keeps its known facts, and does not affect others. The watcher reads health.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ T = TypeVar("T")
 async def discover(
     worker: DcmiWorker, dcmi: Dcmi, host: Host, *, known: Board = EMPTY_BOARD
 ) -> Board:
-    """Read all chips of the node; their health is not read.
+    """Read all chips of the node, without their health.
 
-    A chip that is listed but does not answer stays as it was in *known*, or is left out if it is
-    not known. A known chip that has left the PCI bus, or that two lists in a row lack, is gone: it
-    stays on the Board, marked so, until it is listed again or another chip has its physical id. One
-    short list is no proof: a booting chip is not listed either, and pods lose a chip that is gone.
-    Nor is one list that has another die in its place, or its die under another physical id: its
-    faults, its holders and the vNPUs of claims go with these. That list counts as one without it.
+    A chip that is listed but does not answer stays as it was in *known*; an unknown one is left
+    out. A known chip that has left the PCI bus, or that two lists in a row lack, is gone: it stays
+    on the Board, marked so, until it is listed again or another chip has its physical id. One short
+    list is no proof: a booting chip is not listed either, and pods lose a chip that is gone. Nor is
+    one list with another die in its place, or with its die under another physical id: faults,
+    holders and vNPUs of claims go by these. Such a list counts as one without the chip.
 
     Args:
         worker: Runs the calls.
         dcmi: The library, initialised.
-        host: Where sysfs is.
+        host: The node.
         known: The Board of the last listing, or the chips that an earlier process remembered.
 
     Raises:
@@ -85,14 +85,9 @@ async def discover(
 
 
 def without_cards(host: Host, known: Board, reason: str) -> Board:
-    """The Board of a node on which the Ascend driver says that there is no chip for it.
+    """The Board of a node whose Ascend driver finds no chip of its own, for a reason in words.
 
     Known chips stay if they are on the PCI bus: their Ascend driver may be starting.
-
-    Args:
-        host: The node.
-        known: The Board of the last listing.
-        reason: What the Ascend driver says; a gap of the Board if the node has an accelerator.
     """
     silent = _Silent(known, (), host.accelerators())
     if host.is_ascend_present():
@@ -118,7 +113,7 @@ def has_left_bus(chip: Chip, on_bus: Collection[str]) -> bool:
 
 
 class _Silent:
-    """What is listed and does not answer, wholly or in part: each warned of once.
+    """Listed cards and chips that do not answer, wholly or in part; warns of each once.
 
     Attributes:
         lines: One for each, in words.
@@ -144,10 +139,7 @@ class _Silent:
         self._warn_unanswered("facts are not answered", line)
 
     def known_facts(self, chip: Chip) -> Chip | None:
-        """The last known facts of the chip in this place.
-
-        If it was gone, it may be another chip now, so no known fact applies.
-        """
+        """The last known facts of the chip in this place; none of a chip that was gone."""
         known = self._known.by_name.get(chip.name)
         return known if known is not None and known.ref == chip.ref and not known.gone else None
 
@@ -192,10 +184,7 @@ class _Silent:
 
 
 def _sure(known: Board, read: Collection[Chip], silent: _Silent) -> list[Chip]:
-    """Chips without those of which the last list said something else; the next list decides.
-
-    That is a number with another die, or a die with another number.
-    """
+    """The chips whose die and number agree with the last list; of others the next list decides."""
     names = {chip.name for chip in read}
     moved = {one.uuid or one.ref: one for one in known.chips if one.name not in names}
     sure = []
@@ -214,10 +203,10 @@ def _sure(known: Board, read: Collection[Chip], silent: _Silent) -> list[Chip]:
 
 
 def _absent(known: Board, answering: Collection[Chip], silent: _Silent) -> Iterator[Chip]:
-    """Known chips that did not answer now: silent, not listed for the first time, or gone.
+    """Known chips that did not answer now: silent, unlisted for the first time, or gone.
 
-    A chip is left out if another one has its physical id, or if it has another physical id now. A
-    chip is known here by its die id, or by its place if that cannot be read.
+    A chip is left out if another one has its physical id, or if it has another physical id now. It
+    is recognised by its die id, or by its place if that cannot be read.
     """
     ids = {chip.physical_id for chip in answering}
     found = {chip.uuid or chip.ref for chip in answering}
@@ -253,10 +242,7 @@ async def _identify_all(
 
 
 def _distinct(identities: Iterable[Identity], silent: _Silent) -> list[Identity]:
-    """Chips with a unique physical id.
-
-    Of two with one id, we cannot know which has the device node.
-    """
+    """Chips with a unique physical id: of two with one id, either may have the device node."""
     by_id: dict[int, list[Identity]] = {}
     for identity in identities:
         by_id.setdefault(identity.physical_id, []).append(identity)

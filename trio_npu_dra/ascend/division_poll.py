@@ -1,7 +1,7 @@
-"""How others have tied chips together or split them: multi-die policy, vNPUs, device share.
+"""How chips are divided now: multi-die policy, vNPUs, share flags.
 
-All of it can be changed while we run (`npu-smi`, `dcmi_create_vdevice`), and no event reports it.
-Only vNPUs show by their device nodes.
+Other programs change these while we run (`npu-smi`, `dcmi_create_vdevice`), and no event reports
+it. Only vNPUs show by their device nodes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,7 @@ class DivisionPoll:
         self._done = Observable(0)
 
     async def again(self) -> None:
-        """Have all be read; return when the Board has what was read from now on.
-
-        A chip that hangs may keep it waiting long.
-        """
+        """Read now; return when the Board has the result. A chip that hangs delays it long."""
         number = self._wanted.value + 1
         self._wanted.set(number)
         await self._done.wait_until(lambda done: done >= number)
@@ -52,11 +49,11 @@ class DivisionPoll:
         *,
         looks: int,
     ) -> None:
-        """Read again and again: when it is wanted, and when vNPUs come or go.
+        """Read on request, when vNPUs come or go, and now and then, until cancelled.
 
         Args:
             host: Has the nodes of vNPUs.
-            read: Reads, and tells the Board.
+            read: Updates the Board.
             pause_seconds: Between two looks at the nodes.
             looks: After how many looks it reads in any case.
         """
@@ -74,10 +71,15 @@ class DivisionPoll:
 
 
 async def read_partition(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
-    """The Board with the present policy, vNPUs and shares; what is not answered stays as it was."""
+    """The Board with the present policy, vNPUs and share flags; unanswered facts stay."""
+    try:
+        policy = await read_policy(worker, dcmi, board)
+    except DcmiError as error:
+        log.debug("multi-die policy not read", extra={"error": str(error)})
+        policy = board.multi_die_policy
     return replace(
         board,
-        multi_die_policy=await _policy_or_known(worker, dcmi, board),
+        multi_die_policy=policy,
         vnpu_mode=await read_vnpu_mode(worker, dcmi, board),
         chips=tuple([await _as_split_now(worker, dcmi, chip) for chip in board.chips]),
     )
@@ -95,7 +97,7 @@ async def read_policy(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> MultiDieP
 
 
 async def read_vnpu_mode(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> VnpuMode | None:
-    """Whom the node's vNPUs are for; the known answer where there is none now."""
+    """What the node's vNPUs are for; the known mode if there is no answer now."""
     if not board.chips:
         return None
     try:
@@ -106,9 +108,9 @@ async def read_vnpu_mode(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> VnpuMo
 
 
 async def _sure(worker: DcmiWorker, call: Callable[[], T | None], known: T | None) -> T | None:
-    """What a call says; instead of a known fact only what it says twice.
+    """The answer of a call; one that differs from the known fact counts only if given twice.
 
-    All devices of the node change by it.
+    All devices of the node depend on it.
 
     Raises:
         DcmiError: It does not answer.
@@ -124,14 +126,6 @@ async def _said(worker: DcmiWorker, call: Callable[[], T | None]) -> T | None:
         return await worker.call(call)
     except NotSupported:
         return None
-
-
-async def _policy_or_known(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> MultiDiePolicy | None:
-    try:
-        return await read_policy(worker, dcmi, board)
-    except DcmiError as error:
-        log.debug("multi-die policy not read", extra={"error": str(error)})
-        return board.multi_die_policy
 
 
 async def _as_split_now(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Chip:

@@ -35,11 +35,9 @@ class Host:
 
     Attributes:
         host_root: The host's `/`; or our own, when a manifest mounts parts of the host into it.
-        dev_root: The host's `/dev`.
-        sysfs_root: The host's `/sys`.
         extra_mounts: Paths of the host that an operator gives to containers with an NPU, each with
             its path in the container.
-        known: What was found in its files, until they change.
+        known: Results of `look_up`, until the files change.
     """
 
     host_root: Path = Path("/")
@@ -117,7 +115,7 @@ class Host:
         return self._nodes(_NPU_NODE)
 
     def vnpu_nodes(self) -> frozenset[tuple[str, int]]:
-        """The same of vNPUs: they come and go when somebody splits an NPU."""
+        """Name and inode of each vNPU's device node: they come and go with the vNPUs."""
         return self._nodes(_VNPU_NODE)
 
     def _nodes(self, kind: re.Pattern[str]) -> frozenset[tuple[str, int]]:
@@ -126,7 +124,7 @@ class Host:
                 return frozenset(
                     (entry.name, entry.inode()) for entry in entries if kind.fullmatch(entry.name)
                 )
-        except OSError:  # missing: has_node then says so of each
+        except OSError:  # missing: has_node is then False for each
             return frozenset()
 
     # Texts rather than Paths: a CDI file asks some twenty times, and a Path costs more than a stat.
@@ -149,12 +147,12 @@ class Host:
         )
 
     def look_up(self, name: str, find: Callable[[str, Callable[[str], object]], T]) -> T:
-        """What *find* returns, which is asked again only when what it depends on has changed.
+        """What *find* returns; called again only when a folder or file that it noted has changed.
 
         Args:
-            name: What it looks for, a word for each such function.
-            find: Gets our path of the host's `/`, and what it passes each folder and file to before
-                it looks there.
+            name: A word for each such function.
+            find: Gets our path of the host's `/`, and a function that notes a folder or file before
+                *find* looks there.
         """
         root = str(self.host_root)
         return self.known.look_up((name, root), lambda note: find(root, note))

@@ -28,7 +28,7 @@ def resolve(
     Args:
         root: The folder with the host's root; `/` if it is ours.
         path: Absolute, as the host knows it.
-        on_folder: Told each folder before a name is looked up in it; some of them often.
+        on_folder: Called with each folder before a name is looked up in it, with some often.
 
     Returns:
         A path without links below *root*, never one outside it; None if the host has none there.
@@ -63,11 +63,11 @@ def resolve(
 
 
 class KnownPaths:
-    """What the host's files say: looked up once, and again when a folder on the way has changed.
+    """Results of look-ups in the host's files, until a folder on the way changes.
 
-    What makes a path appear or vanish (a file, a link, a mount) changes the time of a folder in
-    which a name on the way was looked up, or makes it another folder. Only a folder that changed a
-    moment ago can change once more without another time; what depends on one is not kept.
+    Whatever makes a path appear or vanish (a file, a link, a mount) changes the time of a folder in
+    which a name on the way was looked up, or replaces that folder. Only a folder that changed a
+    moment ago can change again with the same time, so results that depend on one are not kept.
 
     Args:
         now: The clock of the folders' times, in nanoseconds since 1970.
@@ -78,11 +78,11 @@ class KnownPaths:
         self._known: dict[tuple[str, ...], tuple[Any, dict[str, _Stamp | None]]] = {}
 
     def look_up(self, key: tuple[str, ...], find: Callable[[Callable[[str], object]], T]) -> T:
-        """What *find* returns.
+        """What *find* returns, or returned last if nothing that it noted has changed.
 
         Args:
-            key: What it looks for; its own, as nothing else is compared.
-            find: Passes on each folder and file that its result depends on, before it looks there.
+            key: One for each *find*: nothing else is compared.
+            find: Notes each folder and file that its result depends on, before it looks there.
         """
         known = self._known.get(key)
         if known is not None and all(_stamp(name) == one for name, one in known[1].items()):

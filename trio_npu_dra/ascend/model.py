@@ -67,15 +67,15 @@ _RANKS = {level: rank for rank, level in enumerate(FaultLevel)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that is wrong with an NPU.
+    """A fault of an NPU.
 
     Attributes:
         code: As DCMI reports it; 0 is an alarm that has no code.
         level: How it is to be handled.
         rule: Why it has this level, in a few words.
         text: The library's words for the code, empty when it has none.
-        since: When it was first seen, in seconds since 1970; 0 where that is not known.
-        is_settled: Whether it has lasted as long as one must that evicts pods.
+        since: When it was first seen, in seconds since 1970; 0 if unknown.
+        is_settled: Whether it has lasted long enough to evict pods.
     """
 
     code: int
@@ -101,11 +101,11 @@ class ChipHealth:
     """The health of one chip, or of an offer: that of its worst chip.
 
     Attributes:
-        faults: What is wrong with it, worst first.
+        faults: Worst first.
         unmonitored: Why its health cannot be read now, empty if it can; *faults* are then the last
             known ones.
-        is_doubt: Whether that is because readings do not agree yet, which takes a second.
-        network: What is wrong with its RoCE port; empty if nothing is known to be.
+        is_doubt: Whether readings do not agree yet, which takes a second.
+        network: The trouble of its RoCE port; empty if none is known.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -127,7 +127,7 @@ class ChipHealth:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """All that is wrong, in words, worst fault first."""
+        """Every trouble in words, worst fault first."""
         return tuple(filter(None, (*map(str, self.faults), self.unmonitored, self.network)))
 
     @property
@@ -140,10 +140,10 @@ HEALTHY = ChipHealth()
 
 
 def worst_of(healths: Mapping[str, ChipHealth]) -> ChipHealth:
-    """The health of several chips that are handed out as one: a fault of one is a fault of all.
+    """The health of chips that are handed out as one: a fault of one is a fault of all.
 
     Args:
-        healths: By the chip's name, which the words have if there are several.
+        healths: By the chip's name, with which troubles begin if there are several chips.
     """
     if len(healths) == 1:
         return next(iter(healths.values()))
@@ -178,43 +178,38 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:
-    """One chip (a die, where a card has several), as DCMI and sysfs describe it: what is monitored.
+    """One chip (a die, where a card has several), as DCMI and sysfs describe it.
 
-    What is handed out is an `Offer` (`ascend.offers`).
+    Chips are monitored; claims get an `Offer` (`ascend.offers`).
 
     Attributes:
         ref: The library's name for it.
         physical_id: N of `/dev/davinciN`; stable while the hardware stays.
         logic_id: The Ascend driver's running number; fault events name a chip by it.
-        card_id: The card that carries it; card ids can be sparse. A 950 has that of its logic id.
+        card_id: Card ids can be sparse. A 950 has its logic id here.
         device_id: Its index on the card.
-        board_id: The kind of its board, by which some families differ.
-        family: The chip generation.
         chip_name: Such as `910B4`.
+        board_id: The kind of its board.
         npu_name: Such as `9392` (A3), when it says more than *chip_name*.
         product_name: Such as `Atlas 300I Duo`.
         uuid: Die id, 8 upper-case hex digits a word, joined with `-`.
         memory_bytes: HBM or DDR as the Ascend driver reports it.
-        ai_cores: AI cores of the chip.
         pci_bus_id: `dddd:bb:dd.f`, lower case; two chips of a Duo share one.
-        pcie_root: The root complex it hangs on, `pci0000:c0`.
-        numa_node: The NUMA node of its PCI device.
+        pcie_root: The root complex above it, `pci0000:c0`.
         topology_group: NPUs with one HCCS domain (950: joined by the UB) share it, `ring-0`.
         module: Dies of one card share it, `module-3`; only where a card has several.
-        super_pod_id: The super pod (A3, 950) the node is in.
-        super_pod_server_index: The node's index in the super pod.
+        super_pod_server_index: The node's index in the super pod (A3, 950).
         super_pod_sdid: The die's address in the super pod.
         super_pod_type: The kind of super pod or server (950): 0 a server of 8, 1 and 2 pods, 3 and
             4 servers of 16 and 32.
-        mainboard_id: The kind of the board that the chip is on (950).
+        mainboard_id: The kind of the main board (950).
         device_share: Whether several containers may open it at once.
         vnpus: Ids of the vNPUs that it is split into; then it cannot be handed out whole.
-        vdevices: What is known of these vNPUs.
-        shares_out: What it says that it has to share out between vNPUs.
+        vdevices: The vNPUs that the library describes.
+        shares_out: The resources that it reports for vNPUs.
         unlisted: Whether the last list of cards lacked it, and no list before; it may be booting,
             and is gone if the next list lacks it too. Its facts are the last known ones.
-        gone: Whether it was known and is not there any more; its facts are the last known ones.
-        health: Its present health.
+        gone: Whether it has left; its facts are the last known ones.
     """
 
     ref: ChipRef
@@ -254,16 +249,16 @@ class Chip:
 
     @property
     def name(self) -> str:
-        """What people call it, and the DRA device name where it is offered by itself."""
+        """Its name for people, and the DRA device name where it is offered by itself."""
         return f"npu-{self.physical_id}"
 
     def has_other_die(self, uuid: str | None) -> bool:
-        """Whether a die id is another one's; where one of both is not known, nobody can tell."""
+        """Whether a die id differs from its own; False while one of them is unknown."""
         return None not in {uuid, self.uuid} and uuid != self.uuid
 
     @property
     def is_listed(self) -> bool:
-        """Whether the library has it in its list, and can be asked about it."""
+        """Whether the library lists it and can be asked about it."""
         return not self.gone and not self.unlisted
 
     @property
@@ -273,7 +268,7 @@ class Chip:
 
     @property
     def key(self) -> str:
-        """By what it is known again after a reboot: its die id, else its device node."""
+        """Its identity across reboots: its die id, else its device node."""
         return self.uuid or self.device_node
 
 
@@ -289,15 +284,14 @@ class Board:
 
     Attributes:
         chips: The chips, none twice.
-        links: How chips are connected, by pairs of physical ids, the lower one first; only
-            those that could be read.
-        driver_version: As the Ascend driver prints it, such as `24.1.rc2`.
+        links: Only those that could be read.
+        driver_version: Such as `24.1.rc2`.
         multi_die_policy: How A3 dies may be handed out; None on other chips.
-        vnpu_mode: Whom the node's vNPUs are for; None where that is not told.
+        vnpu_mode: None if the Ascend driver does not report it.
         unanswered: A line for each card or chip that is listed but could not be read, wholly or in
             part; one whose identity could not be read is in *chips* only if it was known before.
-        unlisted_accelerators: PCI addresses of those that the Ascend driver does not list: they may
-            be booting.
+        unlisted_accelerators: PCI addresses that the Ascend driver does not list: they may be
+            booting.
         heard_at: `time.monotonic()` of the fault event that changed this Board; None if something
             else did. Not compared.
     """
@@ -318,7 +312,7 @@ class Board:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Why chips or facts may be missing from it, in words; empty if all is known."""
+        """Why chips or facts may be missing, in words."""
         return (
             *self.unanswered,
             *(f"accelerator {address} is not listed" for address in self.unlisted_accelerators),

@@ -1,7 +1,7 @@
-"""What may be handed out as one: an NPU, a module of several dies, or a partition of an NPU; pure.
+"""Offers: an NPU, a module of several dies, or a partition of an NPU, each handed out as one. Pure.
 
-A chip is what is monitored, an offer is what a claim gets. Slices, claims, health and metrics go
-from a chip to its offers and back by the chips' host device nodes.
+Slices, claims, health and metrics find a chip's offers, and an offer's chips, by the chips' host
+device nodes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class PartitionMode:
     """Whether and how chips are cut while claims come and go.
 
     Attributes:
-        is_on: Whether they are; else only what others cut by hand is known of.
+        is_on: Whether they are; otherwise only vNPUs made by hand are offered.
         ours: The ids of the vNPUs that were cut for claims.
         by_hand: The ids of those known to be cut by hand (`claims.by_hand`); None: all but ours. A
             vNPU that is neither was perhaps cut by another instance of this driver a moment ago. It
             is not offered, and its chip is not offered whole.
-        refusals: Why the library cuts some chips not, in its words, by the chip's key.
+        refusals: The library's reasons for refusing to cut chips, by the chip's key.
     """
 
     is_on: bool = False
@@ -39,7 +39,7 @@ class PartitionMode:
     refusals: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def unsettled(self, board: Board) -> tuple[int, ...]:
-        """The ids of vNPUs on the Board of which it is not known yet who cut them."""
+        """The ids of vNPUs on the Board whose maker is not known yet."""
         if self.by_hand is None:
             return ()
         known = self.ours | self.by_hand
@@ -53,7 +53,7 @@ LEAVING: Final = "leaving"
 
 
 class OfferKind(StrEnum):
-    """What an offer is; the attribute `type` of its device."""
+    """The attribute `type` of an offer's device."""
 
     NPU = "npu"
     MODULE = "module"
@@ -61,7 +61,7 @@ class OfferKind(StrEnum):
 
 
 class Held(Enum):
-    """How an offer is held; in the other way nobody can have it until it is released."""
+    """How an offer is held; until its release it can be held in no other way."""
 
     NOT = auto()
     WHOLE = auto()
@@ -74,7 +74,7 @@ class Standing(Enum):
     OPEN = auto()
     """It is in the pool, and new claims may get it."""
     LEAVING = auto()
-    """It is in the pool as long as its holder has it, and no new claim may get it."""
+    """It stays in the pool until its holder releases it; no new claim may get it."""
     ELSEWHERE = auto()
     """It is not in the pool: it belongs to a device plugin resource, or a pod has it by one."""
 
@@ -85,14 +85,11 @@ class Offer:
 
     Attributes:
         name: The DRA device name, a DNS label.
-        kind: What it is.
-        chips: The chips it gives, one or more, by physical id; of a partition the chip it is of.
-        partition: Which partition it is; None for whole chips.
-        takes: What it takes of its chip, by counter. Offers of one chip that all take something
-            overlap, and how many there can be is for the scheduler to count.
-        of: What there is of it, by counter; empty where the chip is not cut.
-        held: How somebody has it now.
-        standing: Whether it is in the pool, and whether new claims may get it.
+        chips: By physical id; of a partition its one chip.
+        partition: None for whole chips.
+        takes: What it takes from the chip's counters. Offers of one chip overlap if they take
+            anything; the scheduler counts how many fit.
+        of: The chip's counters; empty where the chip is not cut.
     """
 
     name: str
@@ -106,17 +103,17 @@ class Offer:
 
     @property
     def key(self) -> tuple[frozenset[str], tuple[str, int | None] | None]:
-        """What tells offers apart that may have the same name."""
+        """Its identity: two offers may have one name."""
         return self.device_nodes, self.partition.key if self.partition else None
 
     @cached_property
     def device_nodes(self) -> frozenset[str]:
-        """The host device nodes of its chips, by which holds are compared."""
+        """The host device nodes of its chips; holds are compared by them."""
         return frozenset(chip.device_node for chip in self.chips)
 
     @property
     def health(self) -> ChipHealth:
-        """That of its worst chip; a partition that is gone has a fault of its own."""
+        """The health of its worst chip; a lost partition has a fault of its own."""
         health = worst_of({chip.name: chip.health for chip in self.chips})
         if not self.is_lost:
             return health
@@ -126,7 +123,7 @@ class Offer:
 
     @property
     def vdevice(self) -> VDevice | None:
-        """What is known of the vNPU that it is."""
+        """Its vNPU as the library describes it."""
         if self.partition is None:
             return None
         known = {vdevice.id: vdevice for chip in self.chips for vdevice in chip.vdevices}
@@ -134,7 +131,7 @@ class Offer:
 
     @property
     def usable(self) -> Resources | None:
-        """What a container with the partition can use; None for whole chips."""
+        """The resources that a container gets by the partition; None for whole chips."""
         if self.partition is None:
             return None
         is_by_hand = self.vdevice is not None and not self.partition.on_demand
@@ -143,7 +140,7 @@ class Offer:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is a partition that somebody made by hand, and that is not there any more."""
+        """Whether it is a partition made by hand that does not exist any more."""
         if self.partition is None or self.partition.on_demand:
             return False
         return all(self.partition.vnpu not in chip.vnpus for chip in self.chips)
@@ -164,26 +161,23 @@ _LOST = Fault(
 
 
 def offers(board: Board, partitioning: PartitionMode = NO_PARTITIONS) -> tuple[Offer, ...]:
-    """What the chips of *board* may be handed out as, by physical id.
+    """The offers of a Board's chips, by physical id.
 
-    No chip is in two of them, but a chip that others have split into vNPUs is in one for each of
-    these. It is not offered whole: a container that opened it would be refused, or would disturb
-    them. vNPUs for virtual machines have no device node, and are not offered. A chip that is cut
-    for claims is offered whole, and in every partition that it could be cut into, each of which
-    takes from the chip's counters.
+    A chip that was split by hand has an offer for each of its vNPUs. It is not offered whole: a
+    container that opened it would be refused, or would disturb them. vNPUs for virtual machines
+    have no device node, and are not offered. A chip that is cut for claims is offered whole, and in
+    every partition that it could be cut into; each takes from the chip's counters.
 
     Chips that are gone are offered too: `holds.availability` decides who still sees them.
-
-    Under the union policy both dies of an A3 card go together, or neither: the Ascend driver gives
-    a container no single die (DCMI reference, `dcmi_get_multi_die_policy`). An Ascend driver that
-    does not tell its policy is taken to have this one. Those from before the call existed bind the
-    dies, union is what the vendor's device plugin sets by default, and a container with both dies
-    works under either policy, one with a single die under `independent` only.
     """
     made: list[Offer] = []
     cards: dict[int, list[Chip]] = {}
     for chip in board.chips:
         dies = TRAITS[chip.family].dies_of_module
+        # Under the union policy the Ascend driver gives a container no single die (DCMI reference,
+        # `dcmi_get_multi_die_policy`). An unknown policy counts as union: drivers from before the
+        # call bind the dies, the vendor's device plugin sets union by default, and a container with
+        # both dies works under either policy.
         if dies > 1 and board.multi_die_policy is not MultiDiePolicy.INDEPENDENT:
             cards.setdefault(chip.card_id, []).append(chip)
         else:
@@ -195,7 +189,7 @@ def offers(board: Board, partitioning: PartitionMode = NO_PARTITIONS) -> tuple[O
 def held_partition(
     board: Board, chip: Chip, name: str, partition: Partition, partitioning: PartitionMode
 ) -> Offer:
-    """A held partition, offered or not: it takes from its chip's counters either way."""
+    """A held partition; it takes from its chip's counters even if it is not offered now."""
     of: Amounts = {}
     if partition.on_demand and not _why_not_cut(board, chip, partitioning):
         possible = _cut(chip, partitioning)
@@ -211,13 +205,13 @@ def held_partition(
 
 
 def not_offered(board: Board, partitioning: PartitionMode = NO_PARTITIONS) -> dict[str, str]:
-    """Why chips of *board* are in no offer, by their names."""
+    """Why chips are in no offer, by their names."""
     in_offers = {chip.name for offer in offers(board, partitioning) for chip in offer.chips}
     return {chip.name: _why_not(board, chip) for chip in board.chips if chip.name not in in_offers}
 
 
 def not_partitioned(board: Board, partitioning: PartitionMode) -> dict[str, str]:
-    """Why chips of *board* are not cut for claims, by their names; empty where none is to be."""
+    """Why chips are not cut for claims, by their names; empty if cutting is off."""
     if not partitioning.is_on:
         return {}
     reasons = {chip.name: _why_not_cut(board, chip, partitioning) for chip in board.chips}
@@ -225,7 +219,7 @@ def not_partitioned(board: Board, partitioning: PartitionMode) -> dict[str, str]
 
 
 def _of_chip(board: Board, chip: Chip, partitioning: PartitionMode) -> Iterator[Offer]:
-    """The chip as a whole, the partitions that it could be cut into, and those of others."""
+    """The whole chip, the partitions that it could be cut into, and those made by hand."""
     possible = None if _why_not_cut(board, chip, partitioning) else _cut(chip, partitioning)
     if possible is not None:
         if possible.is_whole:
@@ -254,7 +248,7 @@ def _of_chip(board: Board, chip: Chip, partitioning: PartitionMode) -> Iterator[
 
 
 def cut_by_hand(chip: Chip, partitioning: PartitionMode) -> list[VDevice]:
-    """The vNPUs of a chip that are known to be cut by hand."""
+    """The vNPUs of a chip that are known to be made by hand."""
     return [
         vdevice
         for vdevice in chip.vdevices

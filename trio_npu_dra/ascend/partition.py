@@ -1,4 +1,4 @@
-"""A partition of a chip, told apart from the others; pure."""
+"""The identity of a partition of a chip. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Which partition of a chip somebody has.
+    """A partition of a chip, cut or not.
 
     Attributes:
-        template: What it was cut by.
-        number: Of those of the template that could exist at once; None for one that was cut by
-            hand.
-        vnpu: The id of the vNPU that it is; None as long as it is not cut.
+        template: The vendor's template that it is cut by.
+        number: Its number among the partitions of the template that fit at once; None for one that
+            was made by hand.
+        vnpu: The id of its vNPU; None until it is cut.
     """
 
     template: str
@@ -22,24 +22,24 @@ class Partition:
 
     @property
     def on_demand(self) -> bool:
-        """Whether it is cut when somebody gets it."""
+        """Whether it is cut when a claim gets it."""
         return self.number is not None
 
     @property
     def key(self) -> tuple[str, int | None]:
-        """What tells the partitions of one chip apart that can be offered; `is_same` those held."""
+        """Its identity among the partitions of a chip that are offered; see `is_same`."""
         return (self.template, self.number) if self.on_demand else ("", self.vnpu)
 
     def is_same(self, other: Partition) -> bool:
         """Whether both are one partition of their chip: one wanted partition, or one vNPU.
 
-        A vNPU that was cut on demand looks to another instance as if somebody had cut it by hand.
+        To another instance of the driver a vNPU that was cut on demand looks made by hand.
         """
         return self.key == other.key or (self.vnpu is not None and self.vnpu == other.vnpu)
 
     @property
     def device_node(self) -> str:
-        """Its character device on the host; empty as long as it is not cut."""
+        """Its character device on the host; empty until it is cut."""
         return "" if self.vnpu is None else vnpu_node(self.vnpu)
 
 

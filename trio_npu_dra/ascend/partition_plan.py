@@ -1,9 +1,8 @@
 """The counters of a chip and every partition that it could be cut into. Pure.
 
-A chip has one counter for each thing that it can share out. Each partition takes from them what its
-template says, and the whole chip takes all. So a scheduler can see which of them can exist at once,
-and no two claims get what does not fit together. A partition that is published does not exist: it
-is cut when a claim gets it.
+A chip has a counter for each of its resources. A partition takes from them what its template says,
+and the whole chip takes all, so the scheduler knows which of them fit together. A published
+partition does not exist yet: it is cut when a claim gets it.
 """
 
 from __future__ import annotations
@@ -40,12 +39,11 @@ _COUNTERS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """What can be cut off a chip.
+    """The partitions that a chip could be cut into.
 
     Attributes:
-        has: What there is to share out, by counter: all that the chip has, less what partitions
-            that others cut by hand have of it.
-        is_whole: Whether nobody has cut it by hand, so that all of it can be handed out as one.
+        has: The chip's counters, less what partitions made by hand take.
+        is_whole: Whether there is no partition made by hand, so the chip can be handed out whole.
         partitions: As many of each template as could exist at once; fewer of all together.
         takes: What a partition takes, by template and counter.
     """
@@ -59,15 +57,14 @@ class PartitionPlan:
 def plan_partitions(
     chip: Chip, *, told: Resources | None, by_hand: Iterable[VDevice] = ()
 ) -> PartitionPlan | None:
-    """What can be cut off a chip; None if it cannot be cut, or not by what is known of it.
+    """The partitions that a chip could be cut into; None if its kind or memory is unknown.
 
     Args:
         chip: The chip.
-        told: What the chip says that it has to share out. What it does not tell is taken from the
-            vendor's tables. It has more AI CPUs while it is cut than before (910B), so the larger
-            number counts.
-        by_hand: The vNPUs that others have cut off it. They have what their templates say, or
-            where these are not known what the chip says of them.
+        told: The resources that the chip reports for vNPUs. The rest is from the vendor's tables.
+            A 910B has more AI CPUs while it is cut than before, so the larger number counts.
+        by_hand: Its vNPUs made by hand. They take what their templates say, or what the chip
+            reports of them if a template is unknown.
     """
     split = split_of(chip)
     if split is None:
@@ -110,13 +107,13 @@ def _total(split: Split, told: Resources | None) -> Amounts:
 
 
 def _taken(partition: Resources | Template) -> dict[str, int]:
-    """What a partition takes from each counter from which it takes anything."""
+    """What a partition takes, without the counters that it leaves alone."""
     takes = partition.takes if isinstance(partition, Template) else partition
     amounts = _amounts(takes) | {_MEMORY: (takes.memory_mib or 0) * _MIB, SLOTS: 1}
     return {counter: amount for counter, amount in amounts.items() if amount}
 
 
 def _amounts(resources: Resources) -> dict[str, int]:
-    """What is known but the memory."""
+    """The known resources except the memory."""
     amounts = {counter: getattr(resources, field) for counter, field in _COUNTERS.items()}
     return {counter: amount for counter, amount in amounts.items() if amount is not None}

@@ -31,7 +31,7 @@ _SIZE_LIMIT: Final = 4 << 20  # bytes; 64 chips with 8 levels of 24 addresses ea
 
 @dataclass(slots=True, kw_only=True)
 class RootInfo:
-    """What the file says, for as long as it stays as it is.
+    """The content of the file until it changes.
 
     Attributes:
         physical_ids: The chips that it describes.

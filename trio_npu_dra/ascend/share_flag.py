@@ -22,9 +22,9 @@ from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.traits import TRAITS
 
 _IN_USE: Final = frozenset({-8013, -8020})
-"""What the library makes of the kernel's EBUSY, by its version."""
+"""The kernel's EBUSY, as versions of the library report it."""
 _SEEN_SECONDS: Final = 3.0
-"""Until the Board knows of a change; if a chip hangs, its next reading tells it."""
+"""How long a change waits for the Board; if a chip hangs, its next reading updates that."""
 
 Card = tuple[Chip, ...]
 """Chips whose flags change together: the dies of an A3 card, else one chip."""
@@ -45,7 +45,7 @@ class ShareFlags(Protocol):
         """Set or reset the flag of a chip, and with it of all of its card; the Board knows soon.
 
         Raises:
-            Busy: Somebody uses the card.
+            Busy: The card is in use.
             DcmiError: It failed.
         """
         ...
@@ -66,7 +66,7 @@ class NodeShareFlags:
     Attributes:
         worker: Runs the calls.
         dcmi: The library, initialised.
-        splits: By which the Board's flags are read again.
+        splits: Has the Board's flags read again.
     """
 
     worker: DcmiWorker
@@ -94,17 +94,17 @@ class NodeShareFlags:
 
 
 def cards(board: Board, nodes: Collection[str]) -> tuple[Card, ...]:
-    """The chips with these host device nodes, and those whose flags change with theirs.
+    """The chips with these host device nodes, each with those whose flags change with its own.
 
-    A chip that the library does not list is left out: it cannot be asked, and another one may go by
-    its numbers now.
+    A chip that the library does not list is left out: it cannot be asked, and its numbers may name
+    another one now.
     """
     there = [chip for chip in board.chips if chip.is_listed]
     return tuple(dict.fromkeys(_card(chip, there) for chip in there if chip.device_node in nodes))
 
 
 def is_in_use(error: DcmiError) -> bool:
-    """Whether a flag was not changed because somebody uses the chip."""
+    """Whether a flag was not changed because the chip is in use."""
     return error.code in _IN_USE
 
 

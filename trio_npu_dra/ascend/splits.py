@@ -22,8 +22,8 @@ class Split:
     """How a chip can be split.
 
     Attributes:
-        templates: What its partitions can be, as the vendor lists them.
-        whole: What there is to share out, if the chip does not tell it.
+        templates: As the vendor lists them.
+        whole: The resources of the chip, if the chip does not report them.
         vdev_ids: The ids that its partitions can have; there are no more partitions than ids.
     """
 
@@ -37,10 +37,10 @@ class Split:
 
 
 def split_of(chip: Chip) -> Split | None:
-    """How the chip can be split; None where it cannot, or its memory is not known.
+    """How the chip can be split; None if it cannot, or its memory is unknown.
 
-    Sizes are those of the chip's own memory: a partition gets no more than its part of it, though
-    the vendor's table may say more.
+    A partition gets no more than its part of the chip's own memory, though the vendor's table may
+    say more.
     """
     table = _table_of(chip)
     if table is None or chip.memory_bytes is None:
@@ -58,13 +58,7 @@ def split_of(chip: Chip) -> Split | None:
 def why_not_split(
     chip: Chip, *, policy: MultiDiePolicy | None = None, mode: VnpuMode | None = None
 ) -> str:
-    """Why this driver cannot split the chip, in words; empty if it can.
-
-    Args:
-        chip: The chip.
-        policy: The multi-die policy of the node; None where there is none, or it is not told.
-        mode: Whom its vNPUs are for; None where it is not told.
-    """
+    """Why this driver cannot split the chip, in words; empty if it can."""
     if _table_of(chip) is None:
         return f"an {chip.family} cannot be split"
     if chip.memory_bytes is None:
@@ -79,13 +73,13 @@ def why_not_split(
 
 
 def usable(chip: Chip, template: str, told: Resources | None) -> Resources:
-    """What a container can use of a partition.
+    """The resources that a container can use of a chip's partition.
 
     Args:
-        chip: What it is a partition of.
-        template: What it was made by; of one that is not in the table only what is told is known.
-        told: What the Ascend driver tells of it. The rest is as the table says; of the memory it
-            may tell what the partition takes rather than what can be used, so the lesser counts.
+        chip: The chip.
+        template: If the table lacks it, only *told* is known.
+        told: What the Ascend driver reports. The rest is from the table. The reported memory may be
+            what the partition takes rather than what can be used, so the lesser counts.
     """
     split = split_of(chip)
     known = split.named(template) if split is not None else None

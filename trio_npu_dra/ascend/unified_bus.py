@@ -1,9 +1,9 @@
-"""What programs of a 950 need of a host with the unified bus (UB): its user space, its topology.
+"""The user space and the topology of the unified bus (UB), which programs on a 950 need.
 
-The files are those that Huawei's container runtime mounts since August 2026 (mind-cluster,
-`ub_driver.list`). They belong to the host's system, not to the Ascend driver, and lie beside files
-of others. So a link counts only if it leads to a file of the same folder, and both belong to who
-owns the folder, which is root.
+Huawei's container runtime mounts these files since August 2026 (mind-cluster, `ub_driver.list`).
+They belong to the host's system, not to the Ascend driver, and lie beside other packages' files. So
+a link counts only if it leads to a file of the same folder, and if link, file and folder have one
+owner, which is root.
 """
 
 from __future__ import annotations

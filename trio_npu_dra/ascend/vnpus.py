@@ -1,6 +1,6 @@
-"""Makes and removes vNPUs, and sees that the Board knows of it.
+"""Makes and removes vNPUs.
 
-To cut a chip takes the Ascend driver seconds. So these calls run apart from all others, one at a
+Cutting a chip takes the Ascend driver seconds. So these calls run apart from all others, one at a
 time for each chip: neither readings of health nor calls about other chips wait for them.
 """
 
@@ -30,14 +30,14 @@ Ts = TypeVarTuple("Ts")
 
 
 class Vnpus:
-    """The vNPUs of this node's chips, which are named by their host device nodes.
+    """The vNPUs of this node's chips; chips are named by their host device nodes.
 
     Args:
         worker: Runs the calls.
         dcmi: The library, initialised by the time the Board has chips; None where there is none.
         board: The chips.
-        splits: By which the Board's vNPUs are read again.
-        partitioning: Gets the library's words when it does not let this process cut a chip.
+        splits: Has the Board's vNPUs read again.
+        partitioning: Gets the library's reason when it refuses to cut a chip.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Vnpus:
         return await self._call(node, _templates)
 
     def known(self, node: str) -> Mapping[int, str]:
-        """The same as the Board has it; an id is left out if its template is not known."""
+        """The templates of vNPUs on the Board, by id; without those of unknown templates."""
         return {
             vdevice.id: vdevice.template
             for chip in self._board.value.chips
@@ -138,11 +138,11 @@ class Vnpus:
         await self._call(node, Dcmi.destroy_vdevice, vnpu)
 
     async def seen(self) -> None:
-        """Return when the Board has all vNPUs as they are now, however long that takes."""
+        """Return when the Board has the present vNPUs, however long that takes."""
         await self._splits.again()
 
     def place_of(self, chip: Chip) -> str | None:
-        """The host device node of a chip, which may be numbered anew.
+        """The present host device node of a chip, which may have got another number.
 
         Returns:
             None if another die is in its place and its own is nowhere: its vNPUs do not exist.
@@ -175,7 +175,7 @@ class Vnpus:
 
 
 def _templates(dcmi: Dcmi, chip: ChipRef) -> dict[int, str]:
-    """The templates of a chip's vNPUs, by id; those that go meanwhile are left out."""
+    """The templates of a chip's vNPUs, by id; without those that vanish meanwhile."""
     found = {}
     for vnpu in dcmi.vnpus(chip):
         try:

@@ -32,7 +32,7 @@ def text(raw: bytes) -> str:
 
 
 def counted(count: ctypes.c_int, limit: int, function: str) -> int:
-    """How many things the library says it has returned, after a check.
+    """The count of things that the library returned, after a check.
 
     Raises:
         DcmiError: The count is impossible.
@@ -51,7 +51,7 @@ def known(kind: type[E], number: int) -> E | None:
 
 
 def fault_event(raw: Any) -> FaultEvent:
-    """The vendor's struct as a value of ours; it names the chip by its logic id."""
+    """The vendor's struct as our value."""
     return FaultEvent(
         logic_id=raw.deviceid,
         code=raw.event_id,
@@ -62,7 +62,7 @@ def fault_event(raw: Any) -> FaultEvent:
 
 
 def resources(computing: Any, media: Any) -> Resources:
-    """The vendor's structs as a value of ours; what they do not know is filled with ones."""
+    """The vendor's structs as our value; the library fills unknown numbers with ones."""
     return Resources(
         ai_cores=_units(computing.aic),
         ai_cpus=_units(computing.device_aicpu, unknown=0xFFFF),
@@ -77,5 +77,5 @@ def resources(computing: Any, media: Any) -> Resources:
 
 
 def _units(number: float, *, unknown: int = NONE) -> int | None:
-    """Whole units, those of a part cut off; None for what stands for "unknown", or cannot be."""
+    """Whole units, rounded down; None for "unknown" and for impossible numbers."""
     return int(number) if 0 <= number < unknown else None  # NaN is no such number

@@ -16,11 +16,7 @@ S = TypeVar("S", bound=ctypes.Structure)
 
 
 class Calls:
-    """Calls by the kind of their last argument, which the library fills.
-
-    Args:
-        library: The loaded library.
-    """
+    """Calls by the kind of their last argument, which the library fills."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -34,7 +30,7 @@ class Calls:
     def _either(
         self, now: tuple[str, type[Any]], before: tuple[str | None, type[Any]], chip: ChipRef
     ) -> Any:
-        """The struct of a call, or of the one that older libraries have in its place."""
+        """The struct of a call, or of the call that older libraries have instead."""
         try:
             return self._struct(*now, *chip.ids)
         except NotSupported:

@@ -1,4 +1,4 @@
-"""What a DCMI return code means to us: the error class, and words for the log.
+"""The error class of each DCMI return code, and words for the log.
 
 Source: the vendor's return-codes.md and dcmi_interface_api.h. Code -8020 is "occupied", although
 several tools print it as "not ready".
@@ -46,11 +46,7 @@ MEANINGS: dict[int, tuple[type[DcmiError], str]] = {
 
 
 def check(code: int, function: str) -> None:
-    """Raise the error that *code* stands for.
-
-    Args:
-        code: What the C function returned; 0 is success.
-        function: Its name.
+    """Raise the error that a return code stands for; 0 is success.
 
     Raises:
         DcmiError: Or the subclass that says what the caller may do.

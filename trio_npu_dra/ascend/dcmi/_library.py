@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 NAME = "libdcmi.so"
 _DRIVER = "usr/local/Ascend/driver/lib64"
 _FOLDERS = ("usr/local/dcmi", _DRIVER, f"{_DRIVER}/driver", f"{_DRIVER}/common", "usr/lib64")
-# What libdcmi.so links to, in an order in which each finds its own needs loaded already.
+# The libraries that libdcmi.so links to; each needs only those before it.
 _DEPENDENCIES = (
     "libc_sec.so",
     "libmmpa.so",
@@ -39,13 +39,7 @@ def follow(follower: Callable[[str], object]) -> None:
 
 
 class Library:
-    """The loaded library; calls check the return code.
-
-    Args:
-        cdll: The library.
-        path: Where it came from, for the log.
-        on_call: Called after each call that returned, on the calling thread.
-    """
+    """The loaded library; calls check the return code."""
 
     def __init__(self, cdll: ctypes.CDLL, path: str, on_call: OnCall) -> None:
         self.path = path
@@ -87,13 +81,8 @@ class Library:
 def load(host_root: Path, environ: Mapping[str, str], on_call: OnCall = ignore_call) -> Library:
     """Load libdcmi.so from `LD_LIBRARY_PATH`, else the Ascend driver's folders, else the system's.
 
-    What it links to is loaded first, by path, so that it works in a process that was started
+    Its dependencies are loaded first, by path, so that it works in a process that was started
     without `LD_LIBRARY_PATH`.
-
-    Args:
-        host_root: Where the host's `/` is seen.
-        environ: The environment, for `LD_LIBRARY_PATH`.
-        on_call: Called after each call that returned.
 
     Raises:
         LibraryMissing: It is nowhere, or does not load; the message says where it was looked for.
@@ -119,7 +108,6 @@ def load(host_root: Path, environ: Mapping[str, str], on_call: OnCall = ignore_c
 
 
 def _folders(host_root: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Folders to look in, in order, each once."""
     named = [Path(part) for part in environ.get("LD_LIBRARY_PATH", "").split(":") if part]
     yield from dict.fromkeys([*named, *(host_root / folder for folder in _FOLDERS)])
 
@@ -136,7 +124,7 @@ def _find(host_root: Path, folder: Path, name: str) -> Path | None:
 
 
 def _load_dependencies(host_root: Path, folders: list[Path]) -> None:
-    """Make the symbols of the Ascend driver's other libraries known, where these exist."""
+    """Load those of the Ascend driver's other libraries that exist."""
     for name in _DEPENDENCIES:
         places = (_find(host_root, folder, name) for folder in folders)
         path = next((place for place in places if place is not None), None)

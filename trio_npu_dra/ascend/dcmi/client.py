@@ -62,8 +62,6 @@ class Dcmi(PartitionCalls):
     Every method raises `DcmiError` (or a subclass that says what to do) for a code other than 0,
     and `NotSupported` where the library or its generation lacks the function.
 
-    Args:
-        library: The loaded library.
     """
 
     def __init__(self, library: Library) -> None:
@@ -77,10 +75,6 @@ class Dcmi(PartitionCalls):
         on_call: OnCall = ignore_call,
     ) -> Self:
         """Find and load libdcmi.so; nothing is called yet.
-
-        Args:
-            host_root: Where the host's `/` is seen.
-            on_call: Called after each call that returned, on the calling thread.
 
         Raises:
             LibraryMissing: The message says where it was looked for.
@@ -96,7 +90,7 @@ class Dcmi(PartitionCalls):
         """Read the table of chips; again after a hot plug. Never beside another call.
 
         The first `init` that succeeds decides which generation serves the chips. The first
-        generation says "not supported" if they are Ascend 950, and only then (Huawei's driver);
+        generation says "not supported" if and only if they are Ascend 950 (Huawei's driver);
         another error, as while chips boot, decides nothing.
         """
         try:
@@ -126,7 +120,7 @@ class Dcmi(PartitionCalls):
         """Whether the unit is an NPU, rather than an MCU or a CPU.
 
         Raises:
-            NotReady: The library answers "invalid": it does not know the unit yet, or lost it.
+            NotReady: The library does not know the unit yet, or has lost it.
         """
         function = self._generation.is_npu
         kind = self._int(function, *chip.ids)
@@ -177,7 +171,7 @@ class Dcmi(PartitionCalls):
     def pci_bus_id(self, chip: ChipRef) -> str:
         """The PCI address `dddd:bb:dd.f`; the chips of a Duo share one, 950 on the UB have none.
 
-        Older libraries do not tell the domain: `bb:dd.f`.
+        Older libraries leave the domain out: `bb:dd.f`.
         """
         names = self._generation
         now = names.pci_bus_id, c.dcmi_pcie_info_all
@@ -203,7 +197,7 @@ class Dcmi(PartitionCalls):
         return Memory(size_mib=info.memory_size, used_mib=info.memory_usage)
 
     def ddr(self, chip: ChipRef) -> Memory:
-        """DDR memory; older libraries tell what is used in percent."""
+        """DDR memory; older libraries report its use in percent."""
         names = self._generation
         now = self._offered(names.ddr, "DDR memory"), c.dcmi_get_memory_info_stru
         info = self._either(now, (names.ddr_before, c.dcmi_memory_info), chip)
@@ -225,9 +219,8 @@ class Dcmi(PartitionCalls):
     def nearest_cpus(self, chip: ChipRef) -> str:
         """The CPUs nearest to a chip, as the kernel lists them, such as `0-23,48-71`; 950 only.
 
-        Others have a PCI address, by which the kernel tells the same. The list is empty if the
-        library has no file of the kernel to read, or no room for more than 31 characters (DCMI
-        source).
+        For other chips the kernel has the list by PCI address. It is empty if the library finds no
+        file of the kernel, or has no room for more than 31 characters (DCMI source).
         """
         function = self._offered(self._generation.nearest_cpus, "nearest CPUs")
         cpus, length = ctypes.create_string_buffer(_CPU_LIST_BYTES), ctypes.c_int(_CPU_LIST_BYTES)
@@ -250,13 +243,13 @@ class Dcmi(PartitionCalls):
         )
 
     def super_pod_type(self, chip: ChipRef) -> int | None:
-        """The kind of super pod or server, also of one that is in no super pod; 950 only."""
+        """The kind of super pod, or of a server outside of one; 950 only."""
         info = self._device_info(chip, _SUPER_POD_COMMAND, spacious(c.dcmi_spod_info))
         kind = int(info.super_pod_type)
         return None if kind == NONE else kind
 
     def mainboard_id(self, chip: ChipRef) -> int:
-        """The kind of the board that the chip is on; 950 only."""
+        """The kind of the main board; 950 only."""
         function = self._offered(self._generation.mainboard_id, "main board")
         return self._uint(function, *chip.ids)
 
@@ -345,7 +338,7 @@ class Dcmi(PartitionCalls):
 
 
 def _told(number: int, function: str) -> int:
-    """An id that the library has filled in."""
+    """The id, if the library has filled it in."""
     if number in {-1, NONE}:
         raise NotReady(0, function, "an answer without an id")
     return number

@@ -17,8 +17,8 @@ class HungCall:
     """A call that passed its deadline and has not returned.
 
     Attributes:
-        function: The C function, or what was called if it is in none.
-        device: What hangs with it; None is the Ascend driver as a whole.
+        function: The C function, or the Python function if no C function was called yet.
+        device: The device that hangs with it; None is the Ascend driver as a whole.
         since: When it was made, in seconds since 1970.
     """
 
@@ -29,11 +29,11 @@ class HungCall:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Job:
-    """One call: what to run, and its result.
+    """One call and its result.
 
     Attributes:
         calls: How many C functions it has called, and the last one's name.
-        seen: How many at the last look, and since when it was in the last one, on trio's clock.
+        seen: Their number at the last look, and since when it was in the last one, on trio's clock.
         is_logged: Whether the log says that it is slow.
         is_outdated: Whether a call that had to be alone has run since it hung.
     """
@@ -56,7 +56,7 @@ class Job:
     done: trio.Event = field(default_factory=trio.Event)
 
     def fail(self, error: BaseException) -> None:
-        """Give the caller *error*."""
+        """Give the caller an error."""
         self.error = error
         self.done.set()
 
@@ -71,10 +71,10 @@ class Job:
             raise NotReady(NOT_READY, function, "the cards were listed meanwhile")
 
     def outdate(self, hung_seconds: float) -> bool:
-        """Have it call no other function if it hangs in one; return whether it does.
+        """If it hangs in a C function, have it call no other one; return whether it does.
 
-        Its thread notes a function before it looks whether it may call it, and here it is the other
-        way round: so one of the two sees the other.
+        Its thread notes a function before it checks whether it may call it; here the order is
+        reversed, so one of the two sees the other.
         """
         was_outdated, self.is_outdated = self.is_outdated, True
         self.is_outdated = was_outdated or self.seconds_in_function() >= hung_seconds
@@ -86,7 +86,7 @@ class Job:
         return self.calls[1] or self.name
 
     def seconds_in_function(self) -> float:
-        """How long it has been in that function, as far as was seen."""
+        """How long it has been in that function, by the looks so far."""
         now, number = trio.current_time(), self.calls[0]
         known, since = self.seen
         if number > max(known, 1):
@@ -96,7 +96,7 @@ class Job:
 
     @property
     def log_fields(self) -> dict[str, Any]:
-        """What a log line says of it."""
+        """Its fields in a log line."""
         parts = self.device if isinstance(self.device, tuple) else (self.device,)
         return {
             "function": self.where,

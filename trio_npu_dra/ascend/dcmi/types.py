@@ -9,7 +9,7 @@ from enum import IntEnum, StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
 NO_ANSWER: Final = -1
-"""In the list of cards: one that did not answer `init`."""
+"""Stands in the list of cards for one that did not answer `init`."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -36,21 +36,21 @@ class ChipRef:
 
 
 class Place(NamedTuple):
-    """Where a chip sits; the second generation knows no cards, so each of its chips is one."""
+    """The card of a chip and its index there; a chip of the second generation is a card."""
 
     card_id: int
     device_id: int
 
 
 class Memory(NamedTuple):
-    """The memory of a chip, in MiB."""
+    """Device memory of a chip."""
 
     size_mib: int
     used_mib: int
 
 
 class DieKind(IntEnum):
-    """Which of a chip's die ids."""
+    """The vector die, or the one that a 950 has instead."""
 
     VDIE = 1
     DDIE = 2
@@ -58,7 +58,7 @@ class DieKind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChipInfo:
-    """Names of a chip; *npu_name* is empty on libraries that do not know it."""
+    """Names of a chip; *npu_name* is empty if the library is too old for it."""
 
     chip_name: str
     npu_name: str
@@ -67,7 +67,7 @@ class ChipInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuperPodPlace:
-    """Where in a super pod a die is; `None` where the machine is in none."""
+    """The place of a die in a super pod."""
 
     sdid: int
     super_pod_id: int
@@ -83,14 +83,14 @@ class Process:
 
 
 class MultiDiePolicy(StrEnum):
-    """Whether the dies of an A3 card go into containers together only, or one by one as well."""
+    """Whether the dies of an A3 card go into containers only together, or also one by one."""
 
     UNION = "union"
     INDEPENDENT = "independent"
 
 
 class VnpuMode(StrEnum):
-    """Whom the vNPUs of the node are for."""
+    """What the vNPUs of the node are for."""
 
     CONTAINER = "container"
     VIRTUAL_MACHINE = "virtual machine"
@@ -98,12 +98,9 @@ class VnpuMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a chip has, what is left of it, or what a partition of it has; None if it is not told.
+    """Resources of a chip, or of a partition; None if the library does not report them.
 
     Attributes:
-        ai_cores: AI cores.
-        ai_cpus: AI CPUs.
-        memory_mib: Device memory.
         vpc: Units that work on pictures.
         venc: Video encoders.
         vdec: Video decoders.
@@ -129,9 +126,8 @@ class VDevice:
 
     Attributes:
         id: N of the host's `/dev/vdavinciN`; no other vNPU of the node has it.
-        template: What it was made by, such as `vir05_1c_8g`.
+        template: Such as `vir05_1c_8g`.
         in_use: Whether a container has it open.
-        resources: What it has.
     """
 
     id: int
@@ -182,8 +178,8 @@ class FaultEvent:
     Attributes:
         logic_id: The chip, as the Ascend driver numbers chips.
         code: The fault code.
-        severity: How severe the Ascend driver thinks it is; None for a number that we do not know.
-        assertion: Whether the fault came or went; None for a number that we do not know.
+        severity: None for a number that the vendor has added.
+        assertion: Whether the fault came or went; None for a number that the vendor has added.
         raised_at: When the fault came, also in a recovery, in seconds since 1970.
         heard_at: `time.monotonic()` when the event arrived.
     """
@@ -198,13 +194,7 @@ class FaultEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DcmiCall:
-    """A call into the library that returned.
-
-    Attributes:
-        function: The C function.
-        seconds: How long it took.
-        code: What it returned.
-    """
+    """A call into the library that returned: its C function, duration and return code."""
 
     function: str
     seconds: float

@@ -1,7 +1,7 @@
 """Calls about how chips may be handed out: dies together, in partitions (vNPUs), or shared.
 
-What the second generation lacks raises `NotSupported`. Those that change something need root on the
-host or in a privileged container, else they raise `NotPermitted`.
+Calls that the second generation lacks raise `NotSupported`. Calls that change something raise
+`NotPermitted` without root on the host or in a privileged container.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class PartitionCalls(Calls):
     """See `Dcmi`."""
 
     def multi_die_policy(self) -> MultiDiePolicy:
-        """Whether the dies of an A3 card may be parted; A3 only."""
+        """Whether containers may get single dies of a card; A3 only."""
         function = self._offered(self._generation.multi_die_policy, "multi-die policy")
-        parted = self._int(function) != 0
-        return MultiDiePolicy.INDEPENDENT if parted else MultiDiePolicy.UNION
+        is_independent = self._int(function) != 0
+        return MultiDiePolicy.INDEPENDENT if is_independent else MultiDiePolicy.UNION
 
     # --- partitions -------------------------------------------------------------------------------
 
@@ -41,16 +41,16 @@ class PartitionCalls(Calls):
         return tuple(dict.fromkeys(ids))
 
     def total_resources(self, chip: ChipRef) -> Resources:
-        """All that can be shared out of the chip, whether it is or not.
+        """The resources of the chip for vNPUs, used or not.
 
-        Some chips tell it only while they are split (DCMI reference): `NotSupported` before. The
-        AI CPUs of a 910B can be more while it is split than before.
+        Some chips report them only while they are split (DCMI reference): `NotSupported` before. A
+        910B can have more AI CPUs while it is split.
         """
         info = self._total(chip)
         return resources(info.computing, info.media)
 
     def free_resources(self, chip: ChipRef) -> Resources:
-        """What the chip's vNPUs leave of it; as `total_resources`."""
+        """The resources that the chip's vNPUs leave; as `total_resources`."""
         info = self._device_info(chip, (_VDEVICES, _FREE), spacious(c.dcmi_soc_free_resource))
         return resources(info.computing, info.media)
 
@@ -74,8 +74,8 @@ class PartitionCalls(Calls):
         """Split a vNPU off the chip.
 
         Args:
-            chip: The chip; a container that has all of it keeps it from being split.
-            template: What the vNPU gets, as the vendor calls it; a board has its own templates.
+            chip: The chip.
+            template: The vendor's name of what the vNPU gets; each kind of board has its own.
             vdev_id: The id of the vNPU; the library chooses if it is None.
 
         Returns:
@@ -99,8 +99,7 @@ class PartitionCalls(Calls):
         """Give a vNPU back to the chip.
 
         Raises:
-            Busy: A container uses it. The library's code for that is the one for a wrong
-                argument, which the id of a vNPU is not.
+            Busy: A container uses it. The library then returns its code for a wrong argument.
             DeviceLost: The chip has no such vNPU.
         """
         function = self._offered(self._generation.destroy_vdevice, "vNPUs")
@@ -112,7 +111,7 @@ class PartitionCalls(Calls):
             raise Busy(error.code, function, f"a container uses vNPU {vdev_id}") from None
 
     def vnpu_mode(self) -> VnpuMode:
-        """Whom the node's vNPUs are for; one for virtual machines has no device node."""
+        """What the node's vNPUs are for; one for virtual machines has no device node."""
         function = self._offered(self._generation.vdevice_mode, "mode of vNPUs")
         is_vm = self._int(function) != 0
         return VnpuMode.VIRTUAL_MACHINE if is_vm else VnpuMode.CONTAINER
@@ -124,7 +123,7 @@ class PartitionCalls(Calls):
         return self._int(self._generation.device_share, *chip.ids) == 1
 
     def set_device_share(self, chip: ChipRef, *, enabled: bool) -> None:
-        """Let several containers open the chip at once, or not; of an A3 card all dies.
+        """Let several containers open the chip at once, or not; sets all dies of an A3 card.
 
         A reboot ends it.
 

@@ -1,18 +1,17 @@
 """One thread for all DCMI calls, which survives calls that never return.
 
 A call into a hung chip cannot be interrupted. It is written off at its deadline: the caller gets
-`Slow`, its thread is left behind, and a new thread serves the others. While a call on a device has
-not returned, the worker makes no other on it, so that a hung chip costs one thread, not one a poll,
-and an answer that comes late is the newest there is. A call counts as hung, and its caller gets
-`Busy`, when one C function has not returned for `HUNG_SECONDS`: slowness alone is no fault.
-`trio.to_thread` does not fit: an abandoned thread keeps its limiter token, and two calls could run
-at once.
+`Slow`, its thread is left behind, and a new thread serves the other calls. While a call on a device
+has not returned, the worker makes no other on it, so a hung chip costs one thread, not one for each
+poll, and a late answer is the newest one. A call counts as hung, and its caller gets `Busy`, when
+one C function has not returned for `HUNG_SECONDS`: slowness alone is no fault. `trio.to_thread`
+does not fit: an abandoned thread keeps its limiter token, and two calls could run at once.
 
 A call that must be `alone` runs beside a hung one only if its caller says that this one does not
-matter: if it returns after all, its thread calls no other function, and nobody gets its answer.
+matter: if that returns after all, its thread calls no other function, and its answer is dropped.
 
-Calls that change a chip, such as cutting it, take seconds when all is well. They run apart, each on
-a thread of its own, so that no reading waits for them.
+Calls that change a chip, such as cutting it, normally take seconds. They run apart, each on a
+thread of its own, so that no reading waits for them.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ DEADLINE_SECONDS: Final = 5.0
 HUNG_SECONDS: Final = 10.0
 _QUIET_SECONDS: Final = 3600.0  # between two log lines about slow calls on one device
 MAX_WRITTEN_OFF: Final = 257
-"""A bound for threads, which is reached when nothing is left that could be asked.
+"""A bound for threads, reached only when every device hangs.
 
 One call can be out for each chip, for its RoCE port, its vNPUs and its card, and one for the Ascend
-driver as a whole; the most are 64 chips on 64 cards.
+driver as a whole; there are at most 64 chips on 64 cards.
 """
 
 T = TypeVar("T")
@@ -80,11 +79,7 @@ class DcmiWorker:
         return tuple(sorted(calls, key=lambda call: call.since))
 
     def in_the_way(self, beside: Callable[[Hashable], bool]) -> int:
-        """How many calls keep one from running that must be alone.
-
-        Args:
-            beside: Of which devices a hung call does not matter to it.
-        """
+        """How many calls keep an `alone` call from running; *beside* as for `call`."""
         return sum(
             not beside(out.device) or out.seconds_in_function() < self._hung_seconds
             for out in self._written_off
@@ -110,13 +105,13 @@ class DcmiWorker:
             arguments: Its arguments.
             deadline_seconds: How long it may take from its start, if not the worker's default;
                 waiting in line is not counted.
-            device: What hangs when the call hangs; None is the Ascend driver as a whole.
+            device: The device that the call would hang on; None is the Ascend driver as a whole.
             alone: Whether no other call may be out, not even a written-off one (`Dcmi.init`).
-            beside: Of which devices a hung call does not matter to an `alone` one.
-            apart: Whether it runs at once, beside the other calls, on a thread of its own. Only an
-                `alone` call is waited for, and waits for it in turn.
-            on_late: Called in trio's thread with what the function returns after the deadline;
-                no other call on the device has been made then. Must not raise.
+            beside: The devices whose hung calls do not matter to an `alone` call.
+            apart: Whether it runs beside the other calls, on a thread of its own. It and an `alone`
+                call wait for each other.
+            on_late: Called in trio's thread with a result that comes after the deadline, before any
+                other call on the device. Must not raise.
 
         Raises:
             Slow: It passed its deadline, or an earlier call on the device is still out.
@@ -216,7 +211,7 @@ class DcmiWorker:
             self._leave_behind(job)
 
     def _refusal(self, job: Job) -> Busy | NotReady | None:
-        """Why *job* may not run now, if so."""
+        """Why *job* may not run now; None if it may."""
         if len(self._written_off) >= self._max_written_off:
             return NotReady(NOT_READY, "", f"{self.written_off} calls have not returned")
         if any(out.alone for out in self._written_off):
@@ -306,7 +301,7 @@ async def open_worker(
     """Start the thread on first use; closing waits for no call.
 
     Args:
-        deadline_seconds: How long a call may take that does not bring its own deadline.
+        deadline_seconds: The default deadline of a call.
         hung_seconds: How long a C function may take until the call counts as hung.
         max_written_off: How many calls may be out before all are refused with `NotReady`.
     """
