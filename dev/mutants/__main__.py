@@ -1,4 +1,4 @@
-"""Mutation testing of one room, not part of CI: `python -m dev.mutants ROOM`.
+"""Mutation testing of one room, not part of CI: `python -m dev.mutants ROOM [MODULE ...]`.
 
 docs/mutants.md says why, and what it found.
 """
@@ -11,7 +11,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -42,17 +42,22 @@ class Run:
 
     Args:
         room: Its name.
+        only: The names of modules; without one, all.
         sample: How many mutants to test, chosen by chance; without it, all.
         again: Test those again that were not killed.
     """
 
-    def __init__(self, room: str, *, sample: int | None, again: bool) -> None:
+    def __init__(
+        self, room: str, only: Collection[str], *, sample: int | None, again: bool
+    ) -> None:
         self.room = room
         self.sample = sample
         self.again = again
         self.verdicts: dict[Path, list[Verdict]] = {}
         self._modules = sorted(
-            path for path in (PACKAGE / room).rglob("*.py") if path.name != "__init__.py"
+            path
+            for path in (PACKAGE / room).rglob("*.py")
+            if path.name != "__init__.py" and (not only or path.stem in only)
         )
 
     @pytest.hookimpl(tryfirst=True)
@@ -138,11 +143,12 @@ def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(prog="python -m dev.mutants", description=__doc__)
     parser.add_argument("room", choices=TESTS)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="such as share_flag")
     parser.add_argument("--sample", type=int, help="a quick look: so many mutants, by chance")
     parser.add_argument("--again", action="store_true", help="ask about survivors once more")
     arguments = parser.parse_args()
     os.chdir(REPOSITORY)
-    run = Run(arguments.room, sample=arguments.sample, again=arguments.again)
+    run = Run(arguments.room, arguments.modules, sample=arguments.sample, again=arguments.again)
     since = time.monotonic()
     status = pytest.main(
         [

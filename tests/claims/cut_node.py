@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import trio
 
-from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
+from tests.claims.instance import Instance
+from tests.claims.node import AT_ONCE, NodeOnDisk, claim, result
+from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.patience import Patience
-from trio_npu_dra.agent.claims.repair import Repair
-from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
-from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
@@ -26,7 +26,6 @@ from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.ascend.watcher import watch_board
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.kubelet.driver import PreparedDevice
 from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, create_board, load_profile
 
 QUARTER, HALF = "vir05-1c-8g", "vir10-3c-16g"
@@ -64,32 +63,34 @@ class CutNode:
         results = (result(device, f"r{number}") for number, device in enumerate(devices))
         self.disk.source.store(claim(name, *results))
 
-    def driver(self, patience: Patience = AT_ONCE, *, vnpus: type[Vnpus] = Vnpus) -> CutDriver:
+    def driver(self, patience: Patience = AT_ONCE, *, vnpus: type[Vnpus] = Vnpus) -> Instance:
         """One instance of the driver."""
-        ledger, cdi = self.disk.ledger(), self.disk.cdi()
-        calls = vnpus(
+
+        def steps(ledger: Ledger, cdi: CdiFolder) -> list[VnpuStep]:
+            return [VnpuStep(ledger=ledger, cdi=cdi, vnpus=self.vnpus(vnpus), host=self.disk.host)]
+
+        return Instance(self.disk, steps, patience=patience, partitioning=self.partitioning)
+
+    def vnpus(self, kind: type[Vnpus] = Vnpus) -> Vnpus:
+        """The node's vNPUs as an instance sees them."""
+        return kind(
             self.worker,
             self.dcmi,
             self.disk.board,
             splits=self.splits,
             partitioning=self.partitioning,
         )
-        step = VnpuStep(ledger=ledger, cdi=cdi, vnpus=calls, host=self.disk.host)
-        claims = self.disk.start(
-            ledger=ledger, cdi=cdi, steps=(step,), patience=patience, partitioning=self.partitioning
-        )
-        return CutDriver(claims, Repair(ledger, cdi, (step,)), ledger)
 
-    async def prepared(self) -> CutDriver:
+    async def prepared(self) -> Instance:
         """An instance that has prepared claim a, which has a quarter of NPU 0."""
         self.store("a", quarter())
         driver = self.driver()
-        assert await driver.prepare("a") == {"a": ""}
+        assert await driver.prepare("a") == ""
         return driver
 
-    async def end(self, driver: CutDriver | None = None) -> None:
+    async def end(self, driver: Instance | None = None) -> None:
         """Unprepare claim a; nothing is left."""
-        assert await (driver or self.driver()).unprepare("a") == {"a": ""}
+        assert await (driver or self.driver()).unprepare("a") == ""
         assert self.templates() == {}
         assert self.is_clean()
 
@@ -103,70 +104,34 @@ class CutNode:
         return not (self.disk.record_uids() or self.disk.cdi_uids() or left)
 
 
-@dataclass
-class CutDriver:
-    """One instance of the driver."""
-
-    claims: NodeClaims
-    repair: Repair
-    ledger: Ledger
-
-    @property
-    def holds(self) -> tuple[Hold, ...]:
-        """Who has what."""
-        return self.ledger.holds.value
-
-    async def prepare(self, *names: str) -> dict[str, str]:
-        """Prepare claims; what went wrong."""
-        answers = await self.claims.prepare([ref(name) for name in names])
-        return {uid.removeprefix("uid-"): answer.error for uid, answer in answers.items()}
-
-    async def devices(self, name: str) -> tuple[PreparedDevice, ...]:
-        """What a claim is given."""
-        return (await self.claims.prepare([ref(name)]))[f"uid-{name}"].devices
-
-    async def unprepare(self, *names: str) -> dict[str, str]:
-        """The same for unprepare."""
-        answers = await self.claims.unprepare([ref(name) for name in names])
-        return {uid.removeprefix("uid-"): error for uid, error in answers.items()}
-
-    async def look(self) -> None:
-        """Look at all claims, as at a start."""
-        await self.repair.reconcile(is_first=True)
-
-
 @asynccontextmanager
 async def cut_node(root: Path, simulator: Path, profile: str = "910b4-8") -> AsyncIterator[CutNode]:
     """A node with a simulated board, which is watched."""
-    disk, board = _laid_out(root, simulator, profile)
+    board = create_board(load_profile(profile), root / "host", prebuilt=simulator)
+    disk = _disk(root, board)
     host = Host(host_root=board.root, dev_root=board.dev_root, sysfs_root=board.sysfs_root)
     dcmi = Dcmi.load(board.root)
     with board.control() as control:
         async with open_worker() as worker, trio.open_nursery() as nursery:
             node = CutNode(disk, control, worker, dcmi)
-
-            async def watch(task_status: trio.TaskStatus[None]) -> None:
-                await watch_board(
-                    worker,
-                    dcmi,
-                    host,
-                    board=disk.board,
-                    faults=NodeFaults(None),
-                    status=Observable(WatchStatus()),
-                    interval_seconds=0.05,
-                    splits=node.splits,
-                    task_status=task_status,
-                )
-
+            watch = partial(
+                watch_board,
+                worker,
+                dcmi,
+                host,
+                board=disk.board,
+                faults=NodeFaults(None),
+                status=Observable(WatchStatus()),
+                interval_seconds=0.05,
+                splits=node.splits,
+            )
             await nursery.start(watch)
             yield node
             nursery.cancel_scope.cancel()
 
 
-def _laid_out(root: Path, simulator: Path, profile: str) -> tuple[NodeOnDisk, SimulatedBoard]:
-    root.mkdir()
-    board = create_board(load_profile(profile), root / "host", prebuilt=simulator)
+def _disk(root: Path, board: SimulatedBoard) -> NodeOnDisk:
     (root / "dev").symlink_to(board.dev_root)
     disk = NodeOnDisk(root)
     disk.reboot()
-    return disk, board
+    return disk

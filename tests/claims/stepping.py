@@ -5,41 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tests.claims.instance import Instance
 from tests.claims.marking import marks, two_steps
-from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
+from tests.claims.node import AT_ONCE, NodeOnDisk, claim, result
 from trio_npu_dra.agent.claims.patience import Patience
-from trio_npu_dra.agent.claims.repair import Repair
-from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 
 DONE = {"uid-a.make", "uid-a.flag"}
 GONE: set[str] = set()
 
 
-class Driver:
+class Driver(Instance):
     """One instance with two steps."""
 
     def __init__(self, node: NodeOnDisk, patience: Patience = AT_ONCE) -> None:
-        self.node = node
-        self.ledger = node.ledger()
         self.steps = two_steps(node.root)
-        self.claims: NodeClaims = node.start(
-            ledger=self.ledger, steps=self.steps, patience=patience
-        )
-        self._repair = Repair(self.ledger, node.cdi(), self.steps)
-
-    async def prepare(self, name: str = "a") -> str:
-        """Prepare a claim; what went wrong."""
-        return (await self.claims.prepare([ref(name)]))[f"uid-{name}"].error
-
-    async def unprepare(self, name: str = "a") -> str:
-        """The same for unprepare."""
-        return (await self.claims.unprepare([ref(name)]))[f"uid-{name}"]
-
-    async def repair(self) -> str:
-        """Look as a start does."""
-        await self._repair.reconcile(is_first=True)
-        return ""
+        super().__init__(node, lambda *_: self.steps, patience=patience)
 
 
 def driver_on(node: NodeOnDisk) -> Driver:
@@ -61,7 +42,7 @@ async def leave(driver: Driver, state: str) -> None:
     node = driver.node
     if state == "absent":
         return
-    assert await driver.prepare() == ""
+    assert await driver.prepare("a") == ""
     if state.startswith("intended"):
         node.cdi_path("uid-a").unlink()
         (node.root / "markers/uid-a.flag").unlink()

@@ -14,7 +14,6 @@ from trio_npu_dra.agent.claims.by_hand import find_cut_by_hand
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.agent.holds.availability import pool_offers
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.base import storage
 
 
@@ -28,10 +27,7 @@ def unsettled(cut: CutNode) -> None:
 async def finding(cut: CutNode) -> AsyncIterator[Ledger]:
     """An instance that finds vNPUs, and its ledger, which is read when it has to be."""
     ledger, cdi = cut.disk.ledger(), cut.disk.cdi()
-    vnpus = Vnpus(
-        cut.worker, cut.dcmi, cut.disk.board, splits=cut.splits, partitioning=cut.partitioning
-    )
-    step = VnpuStep(ledger=ledger, cdi=cdi, vnpus=vnpus, host=cut.disk.host)
+    step = VnpuStep(ledger=ledger, cdi=cdi, vnpus=cut.vnpus(), host=cut.disk.host)
     async with ledger.exclusive():
         pass  # as a start reads it
     async with trio.open_nursery() as nursery:
@@ -56,7 +52,7 @@ async def test_a_vnpu_that_another_instance_cut_is_never_published(cut: CutNode)
     async with finding(cut) as ledger:
         free = published(cut, ledger)
         cut.store("a", quarter(0))
-        assert await cut.driver().prepare("a") == {"a": ""}
+        assert await cut.driver().prepare("a") == ""
         await seen_cut(cut)
         assert published(cut, ledger) == free
         await cut.splits.again()
@@ -88,7 +84,7 @@ async def test_one_vnpu_is_not_given_to_two_claims(cut: CutNode) -> None:
     )  # as if it were so
     cut.store("b", f"npu-0-vnpu-{vnpu}")
     stale = cut.driver()
-    assert "is held by claim default/a" in (await stale.prepare("b"))["b"]
+    assert "is held by claim default/a" in await stale.prepare("b")
     assert cut.disk.cdi_uids() == {"uid-a"}
 
 

@@ -10,11 +10,11 @@ from trio.testing import MockClock
 from dev.rig.boards import a3, die
 from tests import foreign
 from tests.claims.flags import FlagFiles
+from tests.claims.instance import Instance
 from tests.claims.node import AT_ONCE, DRIVER, NodeOnDisk, claim, ref, result
 from tests.claims.test_cancelled import cancelled_at, keep_busy
 from tests.synced import syncs
 from trio_npu_dra.agent.claims.patience import Patience
-from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, NotPermitted, NotSupported, Slow
@@ -25,28 +25,16 @@ from trio_npu_dra.kit.api.objects import AllocationConfiguration, OpaqueConfigur
 SET = "dcmi_set_device_share_enable"
 
 
-class Driver:
+class Driver(Instance):
     """One instance that shares chips."""
 
     def __init__(self, node: NodeOnDisk, flags: FlagFiles, patience: Patience = AT_ONCE) -> None:
-        self.node, self.flags = node, flags
-        self.ledger = node.ledger()
-        self.step = ShareFlagStep(self.ledger, node.cdi(), node.board, flags)
-        self.claims = node.start(ledger=self.ledger, steps=[self.step], patience=patience)
-        self.repair = Repair(self.ledger, node.cdi(), [self.step])
-
-    async def prepare(self, *names: str) -> str:
-        """Prepare claims; what went wrong with the last."""
-        answers = await self.claims.prepare([ref(name) for name in names])
-        return answers[f"uid-{names[-1]}"].error
-
-    async def unprepare(self, *names: str) -> str:
-        """The same for unprepare."""
-        return (await self.claims.unprepare([ref(name) for name in names]))[f"uid-{names[-1]}"]
-
-    async def look(self) -> None:
-        """Five seconds pass."""
-        await self.repair.reconcile(is_first=False)
+        self.flags = flags
+        super().__init__(
+            node,
+            lambda ledger, cdi: [ShareFlagStep(ledger, cdi, node.board, flags)],
+            patience=patience,
+        )
 
     def anew(self) -> Driver:
         """The next instance."""
@@ -254,7 +242,7 @@ async def test_a_flag_that_a_reboot_brought_back_goes(driver: Driver) -> None:
     await driver.prepare("a")
     driver.node.reboot()
     driver = driver.anew()
-    await driver.repair.reconcile(is_first=True)
+    await driver.look()
     assert driver.flags.on == set()
     await driver.prepare("a")
     assert driver.flags.on == {2}

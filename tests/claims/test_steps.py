@@ -41,21 +41,17 @@ async def test_each_goal_is_reached_from_each_state(
     await leave(driver, state)
     if is_restarted:
         driver = Driver(driver.node)
-    reach = {
-        Goal.PREPARE: driver.prepare,
-        Goal.UNPREPARE: driver.unprepare,
-        Goal.REPAIR: driver.repair,
-    }
-
-    assert await reach[goal]() == ""
 
     if goal is Goal.PREPARE:
+        assert await driver.prepare("a") == ""
         assert is_whole(driver)
         given = driver.node.record("uid-a")["allocation"][0]["device"]
         assert given == ("npu-5" if state == "outdated" else "npu-2")
     elif goal is Goal.UNPREPARE:
+        assert await driver.unprepare("a") == ""
         assert is_absent(driver)
     else:
+        await driver.look()
         kept = state.startswith("intended") or state in {"outdated", *READY}
         assert is_whole(driver) if kept else is_absent(driver)
 
@@ -70,11 +66,11 @@ async def test_a_step_that_fails_keeps_the_hold_and_is_done_again(
     """No container can start meanwhile, and nobody else gets the NPU."""
     driver.steps[which].faults.append(StorageError("broken"))
 
-    assert await driver.prepare() == "broken"
+    assert await driver.prepare("a") == "broken"
 
     assert (driver.node.record_uids(), driver.node.cdi_uids()) == ({"uid-a"}, set())
     assert "held by claim default/a" in await driver.prepare("b")
-    assert await driver.prepare() == ""
+    assert await driver.prepare("a") == ""
     assert is_whole(driver)
     assert [step.times for step in driver.steps] == ([2, 1] if which == 0 else [1, 2])
 
@@ -82,15 +78,15 @@ async def test_a_step_that_fails_keeps_the_hold_and_is_done_again(
 @pytest.mark.parametrize("which", [0, 1])
 async def test_a_step_that_cannot_be_undone_keeps_the_hold(driver: Driver, which: int) -> None:
     """The steps before it are not touched; no container can start; the next call goes on."""
-    await driver.prepare()
+    await driver.prepare("a")
     driver.steps[which].faults.append(Busy(-8020, "dcmi_set_destroy_vdevice"))
 
-    assert "returned -8020" in await driver.unprepare()
+    assert "returned -8020" in await driver.unprepare("a")
 
     assert (driver.node.record_uids(), driver.node.cdi_uids()) == ({"uid-a"}, set())
     assert ("uid-a.make" in marks(driver.node.root)) == (which == 1)
     assert "held by claim default/a" in await driver.prepare("b")
-    assert await driver.unprepare() == ""
+    assert await driver.unprepare("a") == ""
     assert is_absent(driver)
 
 
@@ -102,16 +98,16 @@ async def test_what_is_busy_is_tried_again_within_the_call(
     quick_node.source.store(claim("a", result("npu-2")))
     driver = Driver(quick_node, Patience())
     driver.steps[1].faults.extend([Busy(-8020, "make")] * 5)
-    assert await driver.prepare() == ""
+    assert await driver.prepare("a") == ""
     assert is_whole(driver)
 
     driver.steps[0].faults.extend([Busy(-8020, "destroy")] * 5)
-    assert await driver.unprepare() == ""
+    assert await driver.unprepare("a") == ""
     assert is_absent(driver)
 
     driver.steps[0].faults.extend([Busy(-8020, "make")] * 1000)
     since = trio.current_time()
-    assert "returned -8020" in await driver.prepare()
+    assert "returned -8020" in await driver.prepare("a")
     assert 35 < trio.current_time() - since < 40
 
 
@@ -119,30 +115,30 @@ async def test_a_replaced_allocation_undoes_the_old_steps_before_the_new_ones(
     driver: Driver,
 ) -> None:
     """And onto a device that another holds the claim keeps nothing."""
-    await driver.prepare()
+    await driver.prepare("a")
     driver.steps[0].faults.append(Busy(-8020, "destroy"))
     driver.node.source.store(claim("a", result("npu-5")))
-    assert "returned -8020" in await driver.prepare()
+    assert "returned -8020" in await driver.prepare("a")
     assert driver.node.record("uid-a")["state"] == "undoing"
     assert driver.node.record("uid-a")["allocation"][0]["device"] == "npu-2"
 
-    assert await driver.prepare() == ""
+    assert await driver.prepare("a") == ""
     assert is_whole(driver)
 
     await driver.prepare("c")
     driver.node.source.store(claim("a", result("npu-3")))
-    assert "held by claim default/c" in await driver.prepare()
+    assert "held by claim default/c" in await driver.prepare("a")
     assert driver.node.record_uids() == driver.node.cdi_uids() == {"uid-c"}
     assert marks(driver.node.root) == {"uid-c.make", "uid-c.flag"}
 
 
 async def test_an_answer_from_an_old_record_undoes_no_newer_allocation(driver: Driver) -> None:
     """A slow call may have read that the claim is ready for devices that it has no more."""
-    await driver.prepare()
+    await driver.prepare("a")
     old = ClaimPlan(entry=driver.ledger.by_uid["uid-a"], is_fresh=False)
-    await driver.unprepare()
+    await driver.unprepare("a")
     driver.node.source.store(claim("a", result("npu-5")))
-    await driver.prepare()
+    await driver.prepare("a")
 
     outcomes = await ClaimLifecycle(driver.ledger, driver.node.cdi(), driver.steps).prepare(
         {"uid-a": old}
@@ -176,7 +172,7 @@ async def test_no_container_starts_while_what_is_lost_is_done_again(
     await leave(driver, "ready, the first step lost")
     driver.steps[0].faults.extend([StorageError("no room")])
 
-    await driver.repair()
+    await driver.look()
 
     assert driver.node.cdi_uids() == set()
     assert (driver.node.record("uid-a")["state"], driver.node.record("uid-a")["steps"]) == (
@@ -184,7 +180,7 @@ async def test_no_container_starts_while_what_is_lost_is_done_again(
         ["make"],
     )
     assert "held by claim default/a" in await driver.prepare("b")
-    await driver.repair()
+    await driver.look()
     assert is_whole(driver)
     lost = [line for line in caplog.messages if "is lost and is done again" in line]
     assert len(lost) == 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 import trio
@@ -40,14 +41,14 @@ async def test_a_call_can_be_cancelled_at_each_checkpoint(
         await leave(driver, state)
         keep_busy(driver.ledger)
         act = driver.prepare if goal is Goal.PREPARE else driver.unprepare
-        goes_on = await cancelled_at(step, act)
+        goes_on = await cancelled_at(step, partial(act, "a"))
         assert driver.node.cdi_uids() <= driver.node.record_uids()
-        await Driver(driver.node).repair()
+        await Driver(driver.node).look()
         assert is_whole(driver) or is_absent(driver), step
         driver = Driver(driver.node)
-        assert await driver.prepare() == ""
+        assert await driver.prepare("a") == ""
         assert is_whole(driver)
-        assert await driver.unprepare() == ""
+        assert await driver.unprepare("a") == ""
         assert is_absent(driver)
         step += 1
     assert step > 2
@@ -67,8 +68,8 @@ async def test_calls_about_one_claim_take_turns_at_its_steps(
             marker.seconds, marker.busy = 1.0, busy
     done: list[str] = []
 
-    async def call(name: str, act: Callable[[], object]) -> None:
-        assert await act() == ""  # type: ignore[misc]
+    async def call(name: str, act: Callable[[str], Awaitable[str]], uid: str = "a") -> None:
+        assert await act(uid) == ""
         done.append(name)
 
     for _ in range(3):
@@ -76,9 +77,9 @@ async def test_calls_about_one_claim_take_turns_at_its_steps(
             for driver in drivers:
                 nursery.start_soon(call, "prepare", driver.prepare)
                 nursery.start_soon(call, "unprepare", driver.unprepare)
-            nursery.start_soon(call, "other", lambda: drivers[0].prepare("c"))
+            nursery.start_soon(call, "other", drivers[0].prepare, "c")
         assert await drivers[1].unprepare("c") == ""
-        assert await drivers[0].unprepare() == ""
+        assert await drivers[0].unprepare("a") == ""
         assert is_absent(drivers[0])
     assert done.count("other") == 3
 
@@ -100,7 +101,7 @@ async def test_a_look_leaves_a_claim_that_somebody_is_at_alone(
     first.steps[0].seconds = 12.0
     await nursery.start(keep_cdi_files, second.ledger, node.cdi(), second.steps)
     with trio.move_on_after(11):
-        await first.prepare()
+        await first.prepare("a")
     assert errors_in(caplog) == []
     assert node.record("uid-a")["state"] == "intended"
 
@@ -131,12 +132,12 @@ async def test_a_repair_that_fails_is_said_once_and_tried_on(
 
 async def test_locks_of_claims_that_are_gone_are_swept_at_a_start(driver: Driver) -> None:
     """Such as of an earlier boot; not those of others."""
-    await driver.prepare()
+    await driver.prepare("a")
     folder = driver.node.state_folder / "steps"
     (folder / "uid-gone.lock").write_text("")
     (folder / "note").write_text("")
 
-    await driver.repair()
+    await driver.look()
 
     assert {path.name for path in folder.iterdir()} == {"uid-a.lock", "note"}
 
@@ -159,7 +160,7 @@ async def test_something_foreign_in_the_place_of_the_locks_stops_no_other_claim(
     node.source.store(claim("watch", result("npu-2", admin_access=True)))
     (node.root / "state").mkdir()
     (node.root / "state/steps").write_text("")
-    assert "/steps: a file is in its place" in await driver.prepare()
+    assert "/steps: a file is in its place" in await driver.prepare("a")
     assert await driver.prepare("watch") == ""
     node.cdi_path("uid-watch").unlink()
 

@@ -9,7 +9,7 @@ import trio
 
 from dev.rig.waiting import until
 from tests.claims.cut_node import HALF, CutNode, quarter
-from tests.claims.node import claim, result
+from tests.claims.node import claim, ref, result
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.ascend.dcmi.errors import DcmiError
@@ -26,7 +26,7 @@ async def test_a_claim_gets_the_partitions_that_it_was_allocated(cut: CutNode) -
     cut.store("a", quarter(0), f"npu-0-{HALF}-1", quarter(3, chip=1))
     driver = cut.driver()
 
-    assert await driver.prepare("a") == {"a": ""}
+    assert await driver.prepare("a") == ""
 
     assert [*cut.templates(0).values()] == ["vir05_1c_8g", "vir10_3c_16g"]
     assert [*cut.templates(1).values()] == ["vir05_1c_8g"]
@@ -35,10 +35,10 @@ async def test_a_claim_gets_the_partitions_that_it_was_allocated(cut: CutNode) -
     made = [*cut.templates(0), *cut.templates(1)]
     assert [one["hostPath"] for one in nodes] == [f"/dev/vdavinci{vnpu}" for vnpu in made]
     assert [one["path"] for one in nodes] == [f"/dev/davinci{vnpu}" for vnpu in made]
-    assert len(await driver.devices("a")) == 3
+    assert len((await driver.claims.prepare([ref("a")]))["uid-a"].devices) == 3
     assert cut.templates(0).keys() == set(made[:2])
 
-    assert await driver.unprepare("a") == {"a": ""}
+    assert await driver.unprepare("a") == ""
     assert (cut.templates(0), cut.templates(1)) == ({}, {})
     assert cut.is_clean()
 
@@ -50,19 +50,15 @@ async def test_two_claims_have_a_partition_of_one_chip_each(cut: CutNode) -> Non
     cut.store("twin", quarter(0))
     cut.store("whole", "npu-0")
     one, other = cut.driver(Patience(held=0.0)), cut.driver(Patience(held=0.0))
-    answers: dict[str, str] = {}
-
-    async def prepare(driver_: object, *names: str) -> None:
-        answers.update(await driver_.prepare(*names))  # type: ignore[attr-defined]
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(prepare, one, "a", "b")
-        nursery.start_soon(prepare, other, "c")
+        nursery.start_soon(one.prepare, "a", "b")
+        nursery.start_soon(other.prepare, "c")
 
-    assert answers == {"a": "", "b": "", "c": ""}
+    assert cut.disk.cdi_uids() == {"uid-a", "uid-b", "uid-c"}
     assert len(cut.templates()) == 3
     for name in ("twin", "whole"):
-        assert "is held by claim" in (await one.prepare(name))[name]
+        assert "is held by claim" in await one.prepare(name)
     await one.unprepare("a", "b")
     assert len(cut.templates()) == 1
     await other.unprepare("c")
@@ -75,7 +71,7 @@ async def test_a_vnpu_that_took_the_place_of_ours_is_not_removed(cut: CutNode) -
     (vnpu,) = cut.templates()
     cut.control.destroy_vnpu(0, vnpu)
     cut.control.create_vnpu(0, "vir10_3c_16g", vnpu)
-    assert await driver.unprepare("a") == {"a": ""}
+    assert await driver.unprepare("a") == ""
     assert cut.templates() == {vnpu: "vir10_3c_16g"}
     assert cut.is_clean()
 
@@ -89,13 +85,12 @@ async def test_a_create_that_fails_is_that_claims_error(cut: CutNode) -> None:
     cut.store("a", quarter(0))
     cut.store("b", quarter(0, chip=1))
     driver = cut.driver()
-    answers = await driver.prepare("a", "b")
-    assert "npu-0-vir05-1c-8g-0 cannot be cut off npu-0: dcmi_create_vdevice" in answers["a"]
-    assert answers["b"] == ""
+    error = await driver.prepare("a", "b")
+    assert error.startswith("npu-0-vir05-1c-8g-0 cannot be cut off npu-0: dcmi_create_vdevice")
     assert cut.disk.cdi_uids() == {"uid-b"}
     assert cut.disk.record("uid-a")["pieces"][quarter(0)]["vnpu"] is None
     cut.control.release("dcmi_create_vdevice", device=0)
-    assert await driver.prepare("a") == {"a": ""}
+    assert await driver.prepare("a") == ""
     await driver.unprepare("a", "b")
     assert cut.is_clean()
 
@@ -116,10 +111,10 @@ async def test_a_create_whose_answer_is_lost_leaves_nothing_that_nobody_knows(
     """What it made is the claim's, and is removed with it."""
     cut.store("a", quarter(0))
     driver = cut.driver(vnpus=Speechless)
-    assert "no answer could be received" in (await driver.prepare("a"))["a"]
+    assert "no answer could be received" in await driver.prepare("a")
     (made,) = cut.templates()
     if then == "prepared again":
-        assert await driver.prepare("a") == {"a": ""}
+        assert await driver.prepare("a") == ""
         assert [*cut.templates()] == [made]
     await cut.end(driver)
 
@@ -132,9 +127,8 @@ async def test_no_room_because_somebody_cut_by_hand_is_said(cut: CutNode) -> Non
     for _ in range(2):
         cut.control.create_vnpu(0, "vir10_3c_16g")
     cut.disk.board.set(board)
-    assert "vNPUs that were cut by hand (100, 101) may leave no room" in (
-        await driver.prepare("a")
-    ).get("a", "")
+    error = await driver.prepare("a")
+    assert "vNPUs that were cut by hand (100, 101) may leave no room" in error
 
 
 @pytest.mark.parametrize("code", [NOT_PERMITTED, NOT_SUPPORTED])
@@ -146,9 +140,8 @@ async def test_a_chip_that_the_library_does_not_cut_has_no_partitions_until_it_d
     cut.store("a", quarter(0))
     cut.store("b", quarter(0, chip=1))
     driver = cut.driver()
-    answers = await driver.prepare("a", "b")
-    assert f"returned {code}" in answers["a"]
-    assert answers["b"] == ""
+    assert f"returned {code}" in await driver.prepare("a", "b")
+    assert cut.disk.cdi_uids() == {"uid-b"}
     assert not_partitioned(cut.disk.board.value, cut.partitioning.value) == {}
     await driver.prepare("a")
     reasons = not_partitioned(cut.disk.board.value, cut.partitioning.value)
@@ -158,7 +151,7 @@ async def test_a_chip_that_the_library_does_not_cut_has_no_partitions_until_it_d
         "WARNING"
     ]
     cut.control.release("dcmi_create_vdevice", device=0)
-    assert await driver.prepare("a") == {"a": ""}
+    assert await driver.prepare("a") == ""
     assert not_partitioned(cut.disk.board.value, cut.partitioning.value) == {}
 
 
@@ -167,7 +160,7 @@ async def test_a_chip_in_use_is_named_with_who_uses_it(cut: CutNode) -> None:
     cut.control.set_return_code("dcmi_create_vdevice", BUSY, device=0)
     cut.control.set_processes(0, [(4711, 1 << 20)])
     cut.store("a", quarter(0))
-    answer = (await cut.driver().prepare("a"))["a"]
+    answer = await cut.driver().prepare("a")
     words = "npu-0-vir05-1c-8g-0 cannot be cut off npu-0 now, which process 4711 uses: "
     assert answer.startswith(f"{words}dcmi_create_vdevice returned -8020")
 
@@ -186,7 +179,7 @@ async def test_a_partition_in_use_is_removed_once_it_is_free(cut: CutNode) -> No
             cut.control.use_vnpu(0, vnpu, in_use=False)
 
         nursery.start_soon(end)
-        assert await driver.unprepare("a") == {"a": ""}
+        assert await driver.unprepare("a") == ""
     assert cut.is_clean()
 
 
@@ -212,7 +205,7 @@ async def test_a_record_has_its_vnpu_until_the_board_was_read(cut: CutNode) -> N
         (partition,) = cut.disk.record("uid-a")["pieces"].values()
         assert partition["vnpu"] == vnpu
     cut.splits = followed
-    assert await cut.driver().unprepare("a") == {"a": ""}
+    assert await cut.driver().unprepare("a") == ""
     assert cut.is_clean()
 
 
@@ -227,16 +220,16 @@ async def test_a_slow_create_keeps_no_other_claim_waiting(cut: CutNode) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(driver.prepare, "slow")
             await until(lambda: "uid-slow" in cut.disk.record_uids())
-            assert await driver.prepare("quick") == {"quick": ""}
-            assert await driver.prepare("whole") == {"whole": ""}
+            assert await driver.prepare("quick") == ""
+            assert await driver.prepare("whole") == ""
             assert cut.worker.written_off == 0
             nursery.cancel_scope.cancel()
         assert cut.worker.written_off == 1
-        assert "has not returned" in (await driver.prepare("slow"))["slow"]
+        assert "has not returned" in await driver.prepare("slow")
     finally:
         cut.control.release("dcmi_create_vdevice", device=0)
     await until(lambda: cut.worker.written_off == 0)
-    assert await driver.prepare("slow") == {"slow": ""}
+    assert await driver.prepare("slow") == ""
     assert len(cut.templates(0)) == 1
     await driver.unprepare("slow", "quick", "whole")
     assert cut.is_clean()
@@ -268,7 +261,7 @@ async def test_a_partition_that_is_lost_is_cut_again(cut: CutNode, by: str) -> N
     if by == "a look":
         await driver.look()
     else:
-        assert await driver.prepare("a") == {"a": ""}
+        assert await driver.prepare("a") == ""
     assert cut.templates() == before
     assert file.read_bytes() == content
     await driver.unprepare("a")
@@ -289,7 +282,7 @@ async def test_a_partition_whose_id_another_one_has_is_cut_again_under_another_i
     if by == "a look":
         await driver.look()
     else:
-        assert await driver.prepare("a") == {"a": ""}
+        assert await driver.prepare("a") == ""
     made = cut.disk.record("uid-a")["pieces"][quarter(0)]["vnpu"]
     assert made != vnpu
     assert cut.templates() == {vnpu: "vir10_3c_16g", made: "vir05_1c_8g"}
@@ -313,7 +306,7 @@ async def test_a_partition_without_a_device_node_is_its_claims_error_until_there
         await driver.look()
         assert cut.disk.cdi_uids() == set()
     assert caplog.text.count("is lost and is done again") == 1
-    assert "its device node does not exist" in (await driver.prepare("a"))["a"]
+    assert "its device node does not exist" in await driver.prepare("a")
     away.rename(device)
     await driver.look()
     assert (cut.disk.cdi_uids(), cut.templates()) == ({"uid-a"}, before)
@@ -332,7 +325,7 @@ async def test_a_reboot(cut: CutNode, recovers: bool, then: str) -> None:
     if then == "forgotten":
         await driver.look()
     else:
-        assert await driver.prepare("a") == {"a": ""}
+        assert await driver.prepare("a") == ""
         assert len(cut.templates(0)) == 1
         await driver.unprepare("a")
     assert cut.templates(0) == {}
@@ -343,5 +336,5 @@ async def test_a_reboot(cut: CutNode, recovers: bool, then: str) -> None:
 async def test_nobody_looks_on_what_is_cut_for_others(cut: CutNode) -> None:
     """There may be nothing to look on."""
     cut.disk.source.store(claim("a", result(quarter(0), admin_access=True)))
-    assert "admin access to it is not possible" in (await cut.driver().prepare("a"))["a"]
+    assert "admin access to it is not possible" in await cut.driver().prepare("a")
     assert cut.is_clean()

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from dev.rig.waiting import until
-from tests.claims.cut_node import CutDriver, CutNode, quarter
+from tests.claims.cut_node import CutNode, quarter
+from tests.claims.instance import Instance
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.ascend.dcmi.worker import open_worker
@@ -45,7 +46,7 @@ def _is_as_it_was(board: Board, vnpus: tuple[int, ...]) -> bool:
     return chip.is_listed and tuple(sorted(chip.vnpus)) == vnpus and not board.gaps
 
 
-def offers_of(cut: CutNode, driver: CutDriver) -> list[Offer]:
+def offers_of(cut: CutNode, driver: Instance) -> list[Offer]:
     """What may be had of the chip."""
     every = available(cut.disk.board.value, driver.holds, cut.partitioning.value)
     return [offer for offer in every if offer.chips[0].physical_id == NPU]
@@ -112,9 +113,9 @@ async def test_a_chip_that_leaves_in_an_unprepare_and_comes_back_keeps_no_vnpu(
     await ends_well(cut, driver)
 
 
-async def ends_well(cut: CutNode, driver: CutDriver) -> None:
+async def ends_well(cut: CutNode, driver: Instance) -> None:
     """The claim is over, and nothing of it is left once the chip is back."""
-    assert await driver.unprepare("a") == {"a": ""}
+    assert await driver.unprepare("a") == ""
     assert "uid-a" not in cut.disk.record_uids()
     assert cut.disk.cdi_uids() == set()
     await come_back(cut)
@@ -140,7 +141,7 @@ async def test_what_is_left_on_a_chip_goes_before_a_claim_gets_some_of_it(
     await come_back(cut)
 
     cut.store(name, device)
-    assert await driver.prepare(name) == {name: ""}
+    assert await driver.prepare(name) == ""
     assert cut.disk.record_uids() == {f"uid-{name}"}
     assert len(cut.templates(NPU)) == (0 if device == "npu-0" else 1)
     await driver.unprepare(name)
@@ -154,8 +155,8 @@ async def test_what_is_left_on_a_chip_that_is_away_keeps_its_claim_from_nothing_
     driver = await cut.prepared()
     await leave(cut)
     cut.store("a", quarter(0, chip=1))
-    assert await driver.prepare("a") == {"a": ""}
-    assert await driver.unprepare("a") == {"a": ""}
+    assert await driver.prepare("a") == ""
+    assert await driver.unprepare("a") == ""
     assert [cut.disk.record(uid)["kind"] for uid in cut.disk.record_uids()] == ["Leftover"]
     assert offers_of(cut, driver) == []
     await come_back(cut)
@@ -193,7 +194,7 @@ async def test_a_claim_ends_on_a_node_whose_ascend_driver_does_not_start(
             cut.disk.reboot()
             driver = replace(cut, worker=worker, dcmi=None).driver()
         await driver.look()
-        assert await driver.unprepare("a") == {"a": ""}
+        assert await driver.unprepare("a") == ""
     assert len(cut.templates()) == 1
     cut.disk.board = there
     await cut.driver().look()
@@ -230,7 +231,7 @@ async def test_a_vnpu_that_may_still_be_there_is_removed_later(
     """Its claim ends, and no other claim is offered the vNPU meanwhile."""
     await cut.prepared()
     driver = cut.driver(vnpus=vnpus)
-    assert await driver.unprepare("a") == {"a": ""}
+    assert await driver.unprepare("a") == ""
     assert [hold.holder.kind for hold in driver.holds] == [HolderKind.LEFTOVER]
     await cut.driver().look()
     assert cut.templates() == {}
@@ -247,7 +248,7 @@ async def test_a_chip_that_does_not_answer_keeps_no_claim(
     """Such as one that hangs; a later look removes its vNPU."""
     driver = await cut.prepared()
     cut.control.set_return_code(function, code, device=NPU)
-    assert await driver.unprepare("a") == {"a": ""}
+    assert await driver.unprepare("a") == ""
     assert {hold.holder.kind for hold in driver.holds} == {HolderKind.LEFTOVER}
     cut.control.release(function, device=NPU)
     await driver.look()
@@ -265,10 +266,10 @@ async def test_a_claims_vnpu_that_has_no_name_for_a_moment_is_not_cut_twice(cut:
     (vnpu,) = cut.templates()
     node_file = cut.disk.root / "dev" / f"vdavinci{vnpu}"
     node_file.rename(node_file.with_name("away"))
-    refused = (await cut.driver(vnpus=Nameless).prepare("a"))["a"]
+    refused = await cut.driver(vnpus=Nameless).prepare("a")
     assert f"does not tell the template of vNPU {vnpu}" in refused
     node_file.with_name("away").rename(node_file)
-    assert await driver.prepare("a") == {"a": ""}
+    assert await driver.prepare("a") == ""
     assert cut.templates().keys() == {vnpu}
 
 
@@ -302,7 +303,7 @@ async def test_a_claims_vnpu_is_removed_from_a_chip_that_was_numbered_anew(cut: 
             self._board = now
 
     now = cut.disk.board
-    assert await cut.driver(vnpus=Renumbered).unprepare("a") == {"a": ""}
+    assert await cut.driver(vnpus=Renumbered).unprepare("a") == ""
     assert removed == [("/dev/davinci1", vnpu)]
     assert cut.templates() == {}
     assert cut.is_clean()
