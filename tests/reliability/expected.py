@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tests.claims.node import NodeOnDisk
-from tests.reliability.holds import CHIPS, Hold, guarded_on, recorded_on, set_aside_on
+from tests.reliability.holds import guarded_on, recorded_on, set_aside_on
+from tests.reliability.wishes import CHIPS, Wish
 from trio_npu_dra.ascend.offers import offers
 from trio_npu_dra.kit.kubelet.driver import PrepareResult
 
@@ -28,14 +29,14 @@ class Expected:
     def expect(self, node: NodeOnDisk) -> None:
         """Begin with a node that has no claims."""
         self.node = node
-        self.allocated: dict[str, Hold] = {}
-        self.held: dict[str, Hold] = {}
+        self.allocated: dict[str, Wish] = {}
+        self.held: dict[str, Wish] = {}
         self.lost: set[str] = set()
         self.wrong: set[str] = set()
         self.stray: set[str] = set()
 
     def judge(
-        self, answers: Mapping[str, PrepareResult], *, until_then: Mapping[str, Hold]
+        self, answers: Mapping[str, PrepareResult], *, until_then: Mapping[str, Wish]
     ) -> None:
         """Take over what was answered, if the model agrees that it could be.
 
@@ -44,7 +45,7 @@ class Expected:
         *until_then* is a reason as well, and what takes steps to be let go.
         """
         before = dict(self.held)
-        slow = {uid: hold for uid, hold in before.items() if hold.needs_steps}
+        slow = {uid: hold for uid, hold in before.items() if hold.has_marks or hold.is_shared}
         unknown = {
             uid
             for uid, answer in answers.items()
@@ -90,19 +91,19 @@ class Expected:
             assert not self._is_excluded(uid, self.guards())
         self._settle()
 
-    def _is_excluded(self, uid: str, others: Mapping[str, Hold]) -> bool:
+    def _is_excluded(self, uid: str, others: Mapping[str, Wish]) -> bool:
         """Whether one of the others has what the claim is to have."""
         return any(
             self.allocated[uid].excludes(hold) for other, hold in others.items() if other != uid
         )
 
-    def _is_unknown(self, uid: str, before: Mapping[str, Hold]) -> bool:
+    def _is_unknown(self, uid: str, before: Mapping[str, Wish]) -> bool:
         """Whether a claim wants what is neither offered nor held now, and does not have it."""
         there = self._offered() | _devices(before)
         hold = self.allocated[uid]
         return before.get(uid) != hold and not hold.devices <= there
 
-    def _may_be_unknown(self, uid: str, before: Mapping[str, Hold]) -> bool:
+    def _may_be_unknown(self, uid: str, before: Mapping[str, Wish]) -> bool:
         """Whether it wants what is not offered, or what shares a chip with what is held."""
         offered, held = self._offered(), _devices(before)
         return any(
@@ -134,11 +135,11 @@ class Expected:
         """Claims whose record was set aside, and that were not prepared since."""
         return set_aside_on(self.node) - self.held.keys()
 
-    def guards(self) -> dict[str, Hold]:
+    def guards(self) -> dict[str, Wish]:
         """What the files of those still hand out."""
         return guarded_on(self.node, self.unreadable)
 
 
-def _devices(holds: Mapping[str, Hold]) -> set[str]:
+def _devices(holds: Mapping[str, Wish]) -> set[str]:
     """What claims have for themselves, by name."""
     return {device for hold in holds.values() if not hold.is_admin for device in hold.devices}

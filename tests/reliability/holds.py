@@ -5,75 +5,28 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.claims.marking import MARKED
 from tests.claims.node import NodeOnDisk
 from tests.reliability.disk import State
+from tests.reliability.wishes import CHIPS, MODULE, Way, Wish, share_of
 
 ASIDE = ".json.aside"
 
-CHIPS = {"npu-0": {0}, "npu-1": {1}, "npu-2": {2}, "npu-3": {3}, "module-1": {2, 3}}
-"""All devices, with their chips: two NPUs, and an A3 card whose dies go together or one by one."""
 
-
-@dataclass(frozen=True)
-class Hold:
-    """What a claim is to have, or has.
-
-    Attributes:
-        devices: Names.
-        is_admin: Whether it only looks on.
-        is_shared: Whether it is a share of each, which others may have besides.
-    """
-
-    devices: frozenset[str]
-    is_admin: bool
-    is_shared: bool = False
-
-    @property
-    def chips(self) -> set[int]:
-        """What it holds is compared by these."""
-        return {chip for device in self.devices for chip in CHIPS[device]}
-
-    @property
-    def has_marks(self) -> bool:
-        """Whether files are made for it."""
-        return not self.is_admin and min(self.chips) < MARKED
-
-    @property
-    def needs_steps(self) -> bool:
-        """Whether something is made for it besides."""
-        return self.has_marks or self.is_shared
-
-    def excludes(self, other: Hold) -> bool:
-        """Whether both cannot be."""
-        if self.is_admin or other.is_admin:
-            return False
-        are_shared = self.is_shared and other.is_shared
-        return any(
-            CHIPS[one] & CHIPS[two] and not (are_shared and one == two)
-            for one in self.devices
-            for two in other.devices
-        )
-
-
-def gives_no_chip_twice(holds: Iterable[Hold]) -> None:
+def gives_no_chip_twice(holds: Iterable[Wish]) -> None:
     """See that no two exclude each other."""
     for one, other in itertools.combinations(holds, 2):
         assert not one.excludes(other)
 
 
-def recorded(record: Any) -> Hold:
+def recorded(record: Any) -> Wish:
     """What a record says."""
     given = record["allocation"]
-    return Hold(
-        frozenset(device["device"] for device in given),
-        is_admin=any(device["adminAccess"] for device in given),
-        is_shared=any(device["shareId"] for device in given),
-    )
+    ways = {"adminAccess": Way.LOOKS_ON, "shareId": Way.BY_SHARES, "config": Way.BY_CONFIG}
+    found = [way for field, way in ways.items() if any(device.get(field) for device in given)]
+    return Wish(frozenset(device["device"] for device in given), *found)
 
 
 def given(path: Path) -> dict[str, list[str]]:
@@ -88,18 +41,13 @@ def given(path: Path) -> dict[str, list[str]]:
     }
 
 
-def share_of(uid: str) -> str:
-    """The share that a claim has of each device that it shares."""
-    return f"share-{uid}"
-
-
-def on_cards(holds: Iterable[Hold]) -> set[int]:
+def on_cards(holds: Iterable[Wish]) -> set[int]:
     """The chips of what is held, and the sisters of dies."""
     chips = {chip for hold in holds if not hold.is_admin for chip in hold.chips}
-    return chips | (CHIPS["module-1"] if chips & CHIPS["module-1"] else set())
+    return chips | (CHIPS[MODULE] if chips & CHIPS[MODULE] else set())
 
 
-def wanted(uid: str, hold: Hold) -> dict[str, list[str]]:
+def wanted(uid: str, hold: Wish) -> dict[str, list[str]]:
     """What a claim's CDI file should hand out."""
     share = f"-{share_of(uid)}" if hold.is_shared else ""
     return {
@@ -108,7 +56,7 @@ def wanted(uid: str, hold: Hold) -> dict[str, list[str]]:
     }
 
 
-def marked(holds: Mapping[str, Hold]) -> set[str]:
+def marked(holds: Mapping[str, Wish]) -> set[str]:
     """The files that the steps of these claims have made."""
     return {
         f"{uid}.{step}"
@@ -121,7 +69,7 @@ def marked(holds: Mapping[str, Hold]) -> set[str]:
 # --- what is on the node -------------------------------------------------------------------------
 
 
-def recorded_on(node: NodeOnDisk) -> dict[str, Hold]:
+def recorded_on(node: NodeOnDisk) -> dict[str, Wish]:
     """What each record says, all of which are ready."""
     records = {uid: node.record(uid) for uid in node.record_uids()}
     assert all(record["state"] == "ready" for record in records.values())
@@ -133,15 +81,14 @@ def set_aside_on(node: NodeOnDisk) -> set[str]:
     return {path.name.removesuffix(ASIDE) for path in node.records_folder.glob(f"*{ASIDE}")}
 
 
-def guarded_on(node: NodeOnDisk, uids: Iterable[str]) -> dict[str, Hold]:
+def guarded_on(node: NodeOnDisk, uids: Iterable[str]) -> dict[str, Wish]:
     """What the CDI files of these claims, whose records cannot be read, still hand out."""
     files = {uid: given(node.cdi_path(uid)) for uid in uids if node.cdi_path(uid).exists()}
     return {
-        uid: Hold(
+        uid: Wish(
             frozenset(
                 name.removeprefix(f"{uid}-").removesuffix(f"-{share_of(uid)}") for name in names
-            ),
-            is_admin=False,
+            )
         )
         for uid, names in files.items()
     }

@@ -1,20 +1,27 @@
-"""One process of the driver, in this process, and calls to it that take no time."""
+"""Instances of the driver in this process, a node for models, and calls that take no time."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import trio
+from hypothesis.stateful import RuleBasedStateMachine
 from trio.testing import MockClock
 
 from tests.claims.flags import FlagFiles
+from tests.claims.instance import Instance
 from tests.claims.marking import two_steps
-from tests.claims.node import NodeOnDisk, npu, ref
+from tests.claims.node import IMPATIENT, NodeOnDisk, npu, ref
 from tests.claims.test_cancelled import keep_busy
+from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
+from trio_npu_dra.agent.claims.steps import Step
+from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy
 from trio_npu_dra.ascend.model import Board, ChipFamily
 from trio_npu_dra.kit.kubelet.driver import ClaimRef
@@ -40,25 +47,48 @@ def board(policy: MultiDiePolicy) -> Board:
     return Board(chips=(npu(0), npu(1), *dies), multi_die_policy=policy)
 
 
-class Instance:
-    """One process of the driver."""
+class MarkingInstance(Instance):
+    """An instance whose claims have markers and share flags for steps."""
 
     def __init__(self, node: NodeOnDisk) -> None:
-        self.ledger, self.cdi = node.ledger(), node.cdi()
-        keep_busy(self.ledger)
         flags = FlagFiles(node.root / FLAGS, node.board)
-        self.steps = (
-            *two_steps(node.root, is_for_all=False),
-            ShareFlagStep(self.ledger, self.cdi, node.board, flags),
-        )
-        self.claims = node.start(ledger=self.ledger, cdi=self.cdi, steps=self.steps)
+        self.steps: tuple[Step, ...] = ()
 
-    async def look(self, seconds: float = 0.0) -> None:
+        def steps(ledger: Ledger, cdi: CdiFolder) -> tuple[Step, ...]:
+            markers = two_steps(node.root, is_for_all=False)
+            self.steps = (*markers, ShareFlagStep(ledger, cdi, node.board, flags))
+            return self.steps
+
+        super().__init__(node, steps, patience=IMPATIENT)
+        keep_busy(self.ledger)
+
+    async def live(self, seconds: float = 0.0) -> None:
         """Compare files with records, as at a start, and go on for *seconds*."""
         async with trio.open_nursery() as nursery:
             await nursery.start(keep_cdi_files, self.ledger, self.cdi, self.steps)
             await trio.sleep(seconds)
             nursery.cancel_scope.cancel()
+
+
+class NodeModel(RuleBasedStateMachine):
+    """A node on which claims are prepared and unprepared, and instances killed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        memory = Path("/dev/shm")
+        self._folder = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
+        self.root = Path(self._folder.name)
+        self.node = NodeOnDisk(self.root / "node")
+        self.flags = self.node.root / FLAGS
+
+    @property
+    def shared_chips(self) -> set[int]:
+        """The chips whose flag is set."""
+        return {int(path.name) for path in self.flags.glob("*")}
+
+    def close(self) -> None:
+        """Remove the node."""
+        self._folder.cleanup()
 
 
 def run(call: Callable[[], Awaitable[T]]) -> T:
@@ -74,3 +104,11 @@ def run(call: Callable[[], Awaitable[T]]) -> T:
 def refs(uids: Iterable[str]) -> list[ClaimRef]:
     """The kubelet's words for claims."""
     return [ref(uid.removeprefix("uid-")) for uid in uids]
+
+
+def calling(
+    instance: Instance, uids: Sequence[str], is_prepare: bool
+) -> Callable[[], Awaitable[object]]:
+    """A call about claims."""
+    call = instance.claims.prepare if is_prepare else instance.claims.unprepare
+    return lambda: call(refs(uids))

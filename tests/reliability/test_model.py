@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import trio
@@ -13,7 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
-    RuleBasedStateMachine,
     initialize,
     invariant,
     multiple,
@@ -22,13 +18,10 @@ from hypothesis.stateful import (
 )
 
 from tests.claims.marking import marks
-from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.test_cancelled import cancelled_at
 from tests.reliability.disk import Disk
 from tests.reliability.expected import Expected
 from tests.reliability.holds import (
-    CHIPS,
-    Hold,
     check_moment,
     given,
     gives_no_chip_twice,
@@ -36,21 +29,19 @@ from tests.reliability.holds import (
     marked,
     on_cards,
     recorded_on,
-    share_of,
     wanted,
 )
-from tests.reliability.instance import FLAGS, Instance, board, refs, run
+from tests.reliability.instance import MarkingInstance, NodeModel, board, calling, refs, run
+from tests.reliability.wishes import CHIPS, WHOLE, Way, Wish
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.kit.base.errors import Unavailable
 from trio_npu_dra.kit.kubelet.driver import PrepareResult
 
-DEVICES = (*CHIPS,)
+DEVICES = (*WHOLE,)
 A_LOOK_SECONDS = 6.0
 
-OWN, LOOKS_ON, SHARES = (False, False), (True, False), (False, True)
-some_ways = st.sampled_from([OWN, LOOKS_ON, SHARES, SHARES])
-"""Whether a claim looks on, and whether it shares."""
+some_ways = st.sampled_from([Way.OWN, Way.LOOKS_ON, Way.BY_SHARES, Way.BY_SHARES])
 instances = st.integers(0, 1)
 some_devices = st.sets(st.sampled_from(DEVICES), min_size=1, max_size=3).filter(
     lambda devices: (
@@ -60,56 +51,42 @@ some_devices = st.sets(st.sampled_from(DEVICES), min_size=1, max_size=3).filter(
 )
 
 
-class Node(Expected, RuleBasedStateMachine):
+class Node(Expected, NodeModel):
     """A node with two instances of the driver, as in a rolling update."""
 
     uids = Bundle("uids")
 
     def __init__(self) -> None:
         super().__init__()
-        memory = Path("/dev/shm")
-        self._folder = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
-        self.expect(NodeOnDisk(Path(self._folder.name) / "node"))
+        self.expect(self.node)
         self.node.board.set(board(MultiDiePolicy.INDEPENDENT))
         markers = self.node.root / "markers"
-        self.flags = self.node.root / FLAGS
         self.disk = Disk(self.node.state_folder, self.node.cdi_root, markers, self.flags)
 
     @initialize(target=uids)
     def start(self) -> Any:
         """Both instances come up, and there are claims for one device."""
-        self.instances = [Instance(self.node), Instance(self.node)]
+        self.instances = [MarkingInstance(self.node), MarkingInstance(self.node)]
         for each in self.instances:
-            run(each.look)
+            run(each.live)
         one = {DEVICES[0]}
-        return multiple(self.allocate(one, how=OWN), self.allocate(one, how=OWN))
+        return multiple(self.allocate(one, way=Way.OWN), self.allocate(one, way=Way.OWN))
 
     # --- what the scheduler does -----------------------------------------------------------------
 
     @precondition(lambda self: len(self.allocated) < 6)
-    @rule(target=uids, devices=some_devices, how=some_ways)
-    def allocate(self, devices: set[str], how: tuple[bool, bool]) -> str:
+    @rule(target=uids, devices=some_devices, way=some_ways)
+    def allocate(self, devices: set[str], way: Way) -> str:
         """A claim gets devices, also such as another one has: the scheduler may know better."""
         uid = f"uid-{len(self.allocated)}"
-        self._allocate(uid, Hold(frozenset(devices), *how))
+        self.allocate_again(uid, devices, way)
         return uid
 
-    @rule(uid=uids, devices=some_devices, how=some_ways)
-    def allocate_anew(self, uid: str, devices: set[str], how: tuple[bool, bool]) -> None:
+    @rule(uid=uids, devices=some_devices, way=some_ways)
+    def allocate_again(self, uid: str, devices: set[str], way: Way) -> None:
         """A claim gets others: no pod uses it any more."""
-        self._allocate(uid, Hold(frozenset(devices), *how))
-
-    def _allocate(self, uid: str, hold: Hold) -> None:
-        results = [
-            result(
-                device,
-                admin_access=hold.is_admin or None,
-                share_id=share_of(uid) if hold.is_shared else None,
-            )
-            for device in sorted(hold.devices)
-        ]
-        self.node.source.store(claim(uid.removeprefix("uid-"), *results))
-        self.allocated[uid] = hold
+        self.allocated[uid] = Wish(frozenset(devices), way)
+        self.node.source.store(self.allocated[uid].claim(uid))
 
     # --- what the kubelet does -------------------------------------------------------------------
 
@@ -171,9 +148,9 @@ class Node(Expected, RuleBasedStateMachine):
     )
     def cancel(self, number: int, uids: list[str], is_prepare: bool, step: int) -> None:
         """The kubelet hangs up: done or not done, and the next look settles what is between."""
-        call = self._call(number, uids, is_prepare)
+        call = calling(self.instances[number], uids, is_prepare)
         run(lambda: cancelled_at(step, call))
-        run(self.instances[number].look)
+        run(self.instances[number].live)
         self._repaired()
         self.adopt(uids, is_prepare)
 
@@ -188,7 +165,7 @@ class Node(Expected, RuleBasedStateMachine):
     def die(self, number: int, uids: list[str], is_prepare: bool, moment: int) -> None:
         """An instance is killed within a call, before any system call on files, and comes back."""
         with self.disk.states() as states:
-            run(self._call(number, uids, is_prepare))
+            run(calling(self.instances[number], uids, is_prepare))
         for state in states:
             check_moment(self.node, state, self.allocated.keys() - self.wrong)
         self.disk.restore(states[moment % len(states)])
@@ -247,17 +224,17 @@ class Node(Expected, RuleBasedStateMachine):
     def lose_records(self, number: int) -> None:
         """Somebody removes the folder with the records, which both instances know."""
         for each in self.instances:
-            run(each.look)
+            run(each.live)
         shutil.rmtree(self.node.records_folder)
         for each in (self.instances[number], *self.instances):
-            run(each.look)
+            run(each.live)
         self.lost.clear()
         self.wrong.clear()
 
     @rule(number=instances)
     def look(self, number: int) -> None:
         """Five seconds pass."""
-        run(lambda: self.instances[number].look(A_LOOK_SECONDS))
+        run(lambda: self.instances[number].live(A_LOOK_SECONDS))
         self._repaired()
 
     # --- what must always hold -------------------------------------------------------------------
@@ -289,17 +266,14 @@ class Node(Expected, RuleBasedStateMachine):
         assert marked(self.held) <= marks(self.node.root)
         locks = (self.node.state_folder / "steps").glob("*.lock")
         assert {path.stem for path in locks} <= {
-            uid for uid, hold in self.held.items() if hold.needs_steps
+            uid for uid, hold in self.held.items() if hold.has_marks or hold.is_shared
         }
 
     @invariant()
     def shares_the_chips_that_claims_share(self) -> None:
         """No container finds its chip taken by another with which it shares."""
         shared = {uid: hold for uid, hold in self.held.items() if hold.is_shared}
-        assert on_cards(shared.values()) <= self._shared_chips()
-
-    def _shared_chips(self) -> set[int]:
-        return {int(path.name) for path in self.flags.glob("*")}
+        assert on_cards(shared.values()) <= self.shared_chips
 
     @invariant()
     def has_no_unfinished_files(self) -> None:
@@ -312,23 +286,15 @@ class Node(Expected, RuleBasedStateMachine):
             self.unprepare(0, list(self.allocated), is_api_away=True)
             assert recorded_on(self.node) == {}
             assert self.unreadable == self.node.cdi_uids() == set()
-            run(self.instances[0].look)
-            assert self._shared_chips() == set()
-        self._folder.cleanup()
+            run(self.instances[0].live)
+            assert self.shared_chips == set()
+        self.close()
 
     # --- doing -----------------------------------------------------------------------------------
 
-    def _call(
-        self, number: int, uids: Sequence[str], is_prepare: bool
-    ) -> Callable[[], Awaitable[object]]:
-        claims = self.instances[number].claims
-        if is_prepare:
-            return lambda: claims.prepare(refs(uids))
-        return lambda: claims.unprepare(refs(uids))
-
     def _restart(self, number: int) -> None:
-        self.instances[number] = Instance(self.node)
-        run(self.instances[number].look)
+        self.instances[number] = MarkingInstance(self.node)
+        run(self.instances[number].live)
         self._repaired()
         self.wrong.clear()
 
@@ -341,7 +307,7 @@ class Node(Expected, RuleBasedStateMachine):
         self.lost.clear()
         others = guarded_on(self.node, self.unreadable)
         held = recorded_on(self.node)
-        assert self._shared_chips() <= on_cards([*held.values(), *others.values()])
+        assert self.shared_chips <= on_cards([*held.values(), *others.values()])
 
 
 Node.TestCase.settings = settings(stateful_step_count=25)

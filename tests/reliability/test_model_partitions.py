@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,17 +19,18 @@ from typing import Any, cast
 import trio
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from hypothesis.stateful import Bundle, initialize, invariant, multiple, rule
 
 from dev.rig.boards import die
 from tests.claims.flags import FlagFiles
-from tests.claims.node import AT_ONCE, NodeOnDisk, npu
+from tests.claims.instance import Instance
+from tests.claims.node import NodeOnDisk, npu
 from tests.claims.test_cancelled import cancelled_at, keep_busy
 from tests.reliability.disk import Disk
 from tests.reliability.expected import UNKNOWN
-from tests.reliability.instance import FLAGS, refs, run
-from tests.reliability.wishes import CHIPS, PARTITIONS, Way, Wish, some_wishes
-from trio_npu_dra.agent.claims.repair import Repair
+from tests.reliability.holds import recorded
+from tests.reliability.instance import FLAGS, NodeModel, calling, refs, run
+from tests.reliability.wishes import CHIPS, PARTITIONS, Way, Wish, share_of, some_wishes
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.ascend.dcmi.errors import Busy, DeviceLost
@@ -121,53 +121,39 @@ class CutHost(Host):
         return Host.has_node(self, name)
 
 
-class Instance:
-    """One process of the driver."""
+class CuttingInstance(Instance):
+    """An instance whose claims have partitions and share flags for steps."""
 
     def __init__(self, node: NodeOnDisk, chips: Path, *, is_partitioning: bool = True) -> None:
-        ledger, cdi = node.ledger(), node.cdi()
-        keep_busy(ledger)
         host = CutHost(host_root=node.host.host_root, dev_root=node.host.dev_root, chips=chips)
         vnpus = cast("Vnpus", Chips(chips))
-        steps = (
-            VnpuStep(ledger=ledger, cdi=cdi, vnpus=vnpus, host=host),
-            ShareFlagStep(ledger, cdi, node.board, FlagFiles(node.root / FLAGS, node.board)),
-        )
-        self._ledger = ledger
-        self.is_partitioning = is_partitioning
-        self.repair = Repair(ledger, cdi, steps)
-        self.claims = node.start(
-            ledger=ledger,
-            cdi=cdi,
-            steps=steps,
-            patience=AT_ONCE,
+        flags = FlagFiles(node.root / FLAGS, node.board)
+        super().__init__(
+            node,
+            lambda ledger, cdi: (
+                VnpuStep(ledger=ledger, cdi=cdi, vnpus=vnpus, host=host),
+                ShareFlagStep(ledger, cdi, node.board, flags),
+            ),
             partitioning=Observable(PartitionMode(is_on=is_partitioning)),
         )
+        keep_busy(self.ledger)
+        self.is_partitioning = is_partitioning
 
     async def read_ledger(self) -> None:
-        """See what the other instance has written."""
-        async with self._ledger.exclusive():
+        """Read what the other instance has written."""
+        async with self.ledger.exclusive():
             pass
 
-    async def look(self) -> None:
-        """Look as a start does."""
-        await self.repair.reconcile(is_first=True)
 
-
-class Node(RuleBasedStateMachine):
+class Node(NodeModel):
     """A node with two instances of the driver."""
 
     uids = Bundle("uids")
 
     def __init__(self) -> None:
         super().__init__()
-        memory = Path("/dev/shm")
-        self._folder = tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
-        root = Path(self._folder.name)
-        self.node = NodeOnDisk(root / "node")
         self.node.board.set(board_of_all())
-        self.flags = self.node.root / FLAGS
-        self.chips = root / "chips"
+        self.chips = self.root / "chips"
         for number in range(2):
             (self.chips / f"davinci{number}").mkdir(parents=True)
         self.disk = Disk(self.node.state_folder, self.node.cdi_root, self.chips, self.flags)
@@ -178,7 +164,7 @@ class Node(RuleBasedStateMachine):
     @initialize(target=uids)
     def start(self) -> Any:
         """Both instances come up; there are claims for one partition and for shares of one chip."""
-        self.instances = [Instance(self.node, self.chips) for _ in range(2)]
+        self.instances = [CuttingInstance(self.node, self.chips) for _ in range(2)]
         wishes = (
             *[Wish(frozenset({PARTITIONS[0]}))] * 2,
             *[Wish(frozenset({"npu-1"}), Way.BY_SHARES)] * 2,
@@ -189,11 +175,11 @@ class Node(RuleBasedStateMachine):
     def allocate(self, wish: Wish) -> str:
         """A claim gets devices, also such as do not fit: the scheduler may know better."""
         uid = f"uid-{len(self.allocated)}"
-        self.allocate_anew(uid, wish)
+        self.allocate_again(uid, wish)
         return uid
 
     @rule(uid=uids, wish=some_wishes)
-    def allocate_anew(self, uid: str, wish: Wish) -> None:
+    def allocate_again(self, uid: str, wish: Wish) -> None:
         """A claim gets others: no pod uses it any more."""
         self.node.source.store(wish.claim(uid))
         self.allocated[uid] = wish
@@ -240,9 +226,8 @@ class Node(RuleBasedStateMachine):
     @rule(number=instances, uid=uids, is_prepare=st.booleans(), step=st.integers(1, 30))
     def cancel(self, number: int, uid: str, is_prepare: bool, step: int) -> None:
         """The kubelet hangs up, and the next look settles what is between."""
-        claims = self.instances[number].claims
-        call = claims.prepare if is_prepare else claims.unprepare
-        run(lambda: cancelled_at(step, lambda: call(refs([uid]))))
+        call = calling(self.instances[number], [uid], is_prepare)
+        run(lambda: cancelled_at(step, call))
         run(self.instances[number].look)
         self._adopt(uid)
 
@@ -251,10 +236,8 @@ class Node(RuleBasedStateMachine):
     @rule(number=instances, uid=uids, is_prepare=st.booleans(), moment=st.integers(0, 60))
     def die(self, number: int, uid: str, is_prepare: bool, moment: int) -> None:
         """An instance is killed between any two changes, and comes back."""
-        claims = self.instances[number].claims
-        call = claims.prepare if is_prepare else claims.unprepare
         with self.disk.states() as states:
-            run(lambda: call(refs([uid])))
+            run(calling(self.instances[number], [uid], is_prepare))
         self.disk.restore(states[moment % len(states)])
         self._restart()
         run(self.instances[number].look)
@@ -263,7 +246,9 @@ class Node(RuleBasedStateMachine):
     @rule(number=instances, is_partitioning=st.booleans())
     def restart(self, number: int, is_partitioning: bool) -> None:
         """An instance ends in order, and another one starts, perhaps with another flag."""
-        self.instances[number] = Instance(self.node, self.chips, is_partitioning=is_partitioning)
+        self.instances[number] = CuttingInstance(
+            self.node, self.chips, is_partitioning=is_partitioning
+        )
         run(self.instances[number].look)
 
     @rule(recovers=st.booleans(), recovers_flags=st.booleans())
@@ -321,7 +306,7 @@ class Node(RuleBasedStateMachine):
             assert record["state"] == "ready"
             assert {given["device"] for given in record["allocation"]} == wish.devices
             spec = json.loads(self.node.cdi_path(uid).read_bytes())
-            share = f"-share-{uid}" if wish.way is Way.BY_SHARES else ""
+            share = f"-{share_of(uid)}" if wish.is_shared else ""
             assert {device["name"] for device in spec["devices"]} == {
                 f"{uid}-{device}" + ("" if device in PARTITIONS else share)
                 for device in wish.devices
@@ -339,7 +324,7 @@ class Node(RuleBasedStateMachine):
     def shares_the_chips_that_claims_share(self) -> None:
         """And no others."""
         shared = {chip for wish in self.prepared.values() for chip in wish.shared_chips}
-        assert {int(path.name) for path in self.flags.glob("*")} == shared
+        assert self.shared_chips == shared
 
     @invariant()
     def has_no_lock_without_a_claim(self) -> None:
@@ -353,40 +338,35 @@ class Node(RuleBasedStateMachine):
             self.unprepare(0, list(self.allocated))
             run(self.instances[0].look)
             assert {path.name for path in self.chips.glob("*/*")} == self.by_hand.keys()
-        self._folder.cleanup()
+        self.close()
 
     def _adopt(self, uid: str) -> None:
         """Take over what was left of a call that was not answered."""
         if uid not in self.node.record_uids():
             self.prepared.pop(uid, None)
             return
-        given = self.node.record(uid)["allocation"]
-        is_share = any(each["shareId"] for each in given)
-        is_by_config = any(each.get("config") for each in given)
+        found = recorded(self.node.record(uid))
         for wish in filter(None, (self.allocated[uid], self.prepared.get(uid))):
-            ways = Way.BY_SHARES if is_share else Way.BY_CONFIG if is_by_config else Way.OWN
             has_whole = wish.devices != wish.partitions
-            if {each["device"] for each in given} == wish.devices and (
-                wish.way is ways or not has_whole
-            ):
+            if found.devices == wish.devices and (found.way is wish.way or not has_whole):
                 self.prepared[uid] = wish
                 return
-        raise AssertionError(f"nobody asked for {given}")
+        raise AssertionError(f"no claim wanted {found}")
 
     def _restart(self) -> None:
         """Start both instances anew."""
         self.instances = [
-            Instance(self.node, self.chips, is_partitioning=each.is_partitioning)
+            CuttingInstance(self.node, self.chips, is_partitioning=each.is_partitioning)
             for each in self.instances
         ]
 
-    def _may_be_unknown(self, wish: Wish, instance: Instance, held: Sequence[Wish]) -> bool:
+    def _may_be_unknown(self, wish: Wish, instance: CuttingInstance, held: Sequence[Wish]) -> bool:
         """Whether it wants a partition of a chip that is held by shares, or that is not cut now.
 
         One that is not cut is not there as a whole either as long as somebody has a partition of
         it.
         """
-        by_shares = {chip for one in held if one.way is Way.BY_SHARES for chip in one.shared_chips}
+        by_shares = {chip for one in held if one.is_shared for chip in one.shared_chips}
         if any(CHIPS[partition] & by_shares for partition in wish.partitions):
             return True
         partitions = {

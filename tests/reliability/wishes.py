@@ -1,4 +1,4 @@
-"""What claims are to have of a node whose NPUs are cut and shared, and who excludes whom."""
+"""The devices that claims want of a node whose NPUs are cut and shared, and their exclusion."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from hypothesis import strategies as st
 
+from tests.claims.marking import MARKED
 from tests.claims.node import claim, config, result
 from trio_npu_dra.kit.api.objects import ResourceClaim
 
@@ -14,9 +15,10 @@ PARTITIONS = (
     *(f"npu-0-vir05-1c-8g-{number}" for number in range(3)),
     *("npu-0-vir10-3c-16g-0", "npu-1-vir05-1c-8g-0"),
 )
-CHIPS = {"npu-0": {0}, "npu-1": {1}, "module-1": {2, 3}} | {
-    partition: {int(partition[4])} for partition in PARTITIONS
-}
+MODULE = "module-1"
+WHOLE = {"npu-0": {0}, "npu-1": {1}, "npu-2": {2}, "npu-3": {3}, MODULE: {2, 3}}
+"""Devices of whole chips: two NPUs, and an A3 card whose dies go together or one by one."""
+CHIPS = WHOLE | {partition: {int(partition[4])} for partition in PARTITIONS}
 SHARED_CONFIG = {
     "apiVersion": "npu.huawei.com/v1alpha1",
     "kind": "NpuConfig",
@@ -25,39 +27,63 @@ SHARED_CONFIG = {
 
 
 class Way(Enum):
-    """How a claim has what is no partition."""
+    """How a claim has whole chips."""
 
     OWN = auto()
+    LOOKS_ON = auto()
     BY_CONFIG = auto()
     BY_SHARES = auto()
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What a claim is to have.
+    """The devices that a claim wants, or has.
 
     Attributes:
         devices: Names.
-        way: How it has those that are no partitions.
+        way: How it has its whole chips.
     """
 
     devices: frozenset[str]
     way: Way = Way.OWN
 
     @property
+    def is_admin(self) -> bool:
+        """Whether it is an observer."""
+        return self.way is Way.LOOKS_ON
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it has a share of each device."""
+        return self.way is Way.BY_SHARES
+
+    @property
+    def chips(self) -> set[int]:
+        """The chips of its devices."""
+        return {chip for device in self.devices for chip in CHIPS[device]}
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether markers are made for it, in the model that has these."""
+        return not self.is_admin and min(self.chips) < MARKED
+
+    @property
     def partitions(self) -> frozenset[str]:
-        """Those that are."""
+        """Its devices that are partitions."""
         return self.devices & {*PARTITIONS}
 
     @property
     def shared_chips(self) -> set[int]:
         """The chips whose flag must be set; an A3 card has one for both dies."""
-        shared = self.devices - self.partitions if self.way is not Way.OWN else ()
+        is_shared = self.way in {Way.BY_CONFIG, Way.BY_SHARES}
+        shared = self.devices - self.partitions if is_shared else ()
         return {chip for device in shared for chip in CHIPS[device]}
 
     def excludes(self, other: Wish) -> bool:
         """Whether both cannot be."""
-        are_shares = self.way is other.way is Way.BY_SHARES
+        if self.is_admin or other.is_admin:
+            return False
+        are_shares = self.is_shared and other.is_shared
         return any(
             CHIPS[one] & CHIPS[two]
             and not (one == two and one not in PARTITIONS and are_shares)
@@ -69,9 +95,10 @@ class Wish:
     def claim(self, uid: str) -> ResourceClaim:
         """The claim as the API server has it."""
         whole = sorted(self.devices - self.partitions)
-        share = f"share-{uid}" if self.way is Way.BY_SHARES else None
+        share = share_of(uid) if self.is_shared else None
+        is_admin = self.is_admin or None
         results = [
-            *(result(device, "whole", share_id=share) for device in whole),
+            *(result(one, "whole", share_id=share, admin_access=is_admin) for one in whole),
             *(result(device, "partition") for device in sorted(self.partitions)),
         ]
         by_config = self.way is Way.BY_CONFIG and whole
@@ -79,14 +106,21 @@ class Wish:
         return claim(uid.removeprefix("uid-"), *results, config=configs)
 
 
+def share_of(uid: str) -> str:
+    """The share that a claim has of each device that it shares."""
+    return f"share-{uid}"
+
+
 some_wishes = st.builds(
     Wish,
-    st.frozensets(st.sampled_from([*CHIPS]), min_size=1, max_size=3).filter(
+    st.frozensets(
+        st.sampled_from(["npu-0", "npu-1", MODULE, *PARTITIONS]), min_size=1, max_size=3
+    ).filter(
         lambda names: all(
             one == two or not CHIPS[one] & CHIPS[two] or {one, two} <= {*PARTITIONS}
             for one in names
             for two in names
         )
     ),
-    st.sampled_from([Way.OWN, *Way]),
+    st.sampled_from([Way.OWN, Way.OWN, Way.BY_CONFIG, Way.BY_SHARES]),
 )
