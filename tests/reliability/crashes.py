@@ -131,7 +131,10 @@ class Scene:
     @property
     def is_settled(self) -> bool:
         """Whether no claim is on its way, and no share flag is left of one that is gone."""
-        records = [json.loads(path.read_bytes()) for path in self.rig.records]
+        try:
+            records = [json.loads(path.read_bytes()) for path in self.rig.records]
+        except FileNotFoundError:  # the daemon has just removed one
+            return False
         flags = self.rig.folder / "plugins/npu.huawei.com/share-flags.json"
         noted = json.loads(flags.read_bytes())["chips"] if flags.exists() else []
         is_left = self.is_shared and len(noted) > len(records)
