@@ -32,7 +32,7 @@ ROOMS = {
     *("kit.kubelet.endpoints", "kit.kubelet.plugin", "kit.kubelet.probes"),
     "kit.kubelet.registration",
     *("agent.claims", "agent.cli", "agent.config", "agent.daemon", "agent.devices", "agent.holds"),
-    *("agent.control.server", "agent.report.device_health", "agent.report.words"),
+    *("agent.control.server", "agent.report.device_health"),
     *("agent.observe.inbox", "agent.observe.latency", "agent.observe.logs"),
     *("agent.observe.self_check", "agent.observe.signals", "agent.settings"),
 }

@@ -11,7 +11,7 @@ import trio
 from dev.rig.parts import NODE, Rig
 from dev.rig.waiting import until
 from tests.mindcluster.chips import RESOURCE
-from trio_npu_dra.agent.mindcluster import device_info_writer
+from trio_npu_dra.agent.mindcluster import writers
 from trio_npu_dra.agent.mindcluster.volcano import LATEST, REAL, TIME
 from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.bodies import LIST_LIMIT
@@ -24,7 +24,7 @@ from trio_npu_dra.kit.kubelet.device_plugin import registration
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks and writes follow each other faster than on a node."""
     monkeypatch.setattr(registration, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(device_info_writer, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(writers, "PAUSE_SECONDS", 0.01)
 
 
 def free(rig: Rig) -> list[str]:

@@ -18,9 +18,14 @@ from tests.mindcluster.chips import RESOURCE, b4
 from trio_npu_dra.agent.device_plugin.device import DevicesByResource
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.mindcluster.device_info import content
-from trio_npu_dra.agent.mindcluster.device_info_writer import FRESH_SECONDS, keep_device_info
-from trio_npu_dra.agent.mindcluster.node_writer import MANAGER, NodeLabels, change
-from trio_npu_dra.agent.mindcluster.service import follow_mindcluster
+from trio_npu_dra.agent.mindcluster.writers import (
+    FRESH_SECONDS,
+    MANAGER,
+    NodeLabels,
+    change,
+    follow_mindcluster,
+    keep_device_info,
+)
 from trio_npu_dra.kit.api.applied import ConfigMap, ManagedMeta, ManagedNode
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials

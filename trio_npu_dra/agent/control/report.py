@@ -14,7 +14,7 @@ from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, holds_of, vnpu_holders, vnpus_of
 from trio_npu_dra.ascend.dcmi.job import HungCall
 from trio_npu_dra.ascend.dcmi.types import ChipRef
-from trio_npu_dra.ascend.model import Board, Fault
+from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode, not_partitioned
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.api.objects import rfc3339
@@ -167,7 +167,16 @@ def report_npus(
             offered_as=", ".join(devices.get(chip.device_node, ())),
             level=chip.health.level,
             state=chip.health.state.value,
-            faults=tuple(map(_report_fault, chip.health.faults)),
+            faults=tuple(
+                FaultReport(
+                    code=f"{fault.code:08X}",
+                    level=fault.level,
+                    rule=fault.rule,
+                    text=fault.text,
+                    since=rfc3339(fault.since),
+                )
+                for fault in chip.health.faults
+            ),
             unmonitored=chip.health.unmonitored,
             network=chip.health.network,
             held_by=tuple(
@@ -226,13 +235,3 @@ def watch_mode(status: WatchStatus) -> Literal["events", "polling", "starting"]:
     if status.subscribed:
         return "events"
     return "polling" if status.refusal else "starting"
-
-
-def _report_fault(fault: Fault) -> FaultReport:
-    return FaultReport(
-        code=f"{fault.code:08X}",
-        level=fault.level,
-        rule=fault.rule,
-        text=fault.text,
-        since=rfc3339(fault.since),
-    )

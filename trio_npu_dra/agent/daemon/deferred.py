@@ -88,7 +88,7 @@ async def report_chips(node: NodeContext, kube: KubeClient) -> None:
         )
         nursery.start_soon(events, kube, node.board, node.ledger.holds, node.shared)
         if settings.mindcluster_compat:
-            from trio_npu_dra.agent.mindcluster.service import follow_mindcluster
+            from trio_npu_dra.agent.mindcluster.writers import follow_mindcluster
 
             holds = node.ledger.holds
             nursery.start_soon(follow_mindcluster, kube, node.resources, holds, settings.node_name)

@@ -5,4 +5,4 @@ Without this room, Huawei's device plugin writes it. Names, forms and moments ar
 (docs/mindcluster.md). It knows neither claims nor the kubelet. Its face is a list of modules.
 """
 
-__all__ = ["service", "volcano"]
+__all__ = ["volcano", "writers"]

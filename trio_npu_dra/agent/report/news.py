@@ -9,7 +9,7 @@ from typing import Final
 
 from trio_npu_dra.agent.holds.availability import available, names_of_chips
 from trio_npu_dra.agent.holds.hold import Hold, SharedClaim
-from trio_npu_dra.agent.report.words import joined
+from trio_npu_dra.agent.report.device_health import joined
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.ascend.offers import Standing
 from trio_npu_dra.kit.api.objects import rfc3339
