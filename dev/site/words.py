@@ -214,17 +214,17 @@ OF_THE_NODE: Final = (
 """Errors that an operator can do something about, besides those of claims."""
 
 ERRORS: Final = {
-    "ClaimError": "Ask for what the message names; the claim must be made anew, because its spec "
-    "cannot be changed.",
+    "ClaimError": "Ask for what the message names, in a new claim: the spec of a claim cannot be "
+    "changed.",
     "ClaimNotAllocated": "The pod and its claim do not fit together any more. Delete the pod; its "
-    "controller makes another.",
+    "controller creates another.",
     "UnknownDevice": "The NPU has left the node, or the node was renamed. Delete the pod, and the "
     "scheduler chooses again.",
-    "InvalidOpaqueConfig": "Correct the config in the claim or class, and make the claim anew. "
+    "InvalidOpaqueConfig": "Correct the config in the claim or class, and recreate the claim. "
     "`npu-dra validate FILE` says the same before a cluster sees it.",
     "DeviceHeld": "Wait for the pods of the claim that is named, or delete them. If no such claim "
     "exists, `npu-dra health` on the node shows who holds the NPU.",
-    "HoldGone": "Wait: the next try takes the claim anew.",
+    "HoldGone": "Wait: the kubelet tries again.",
     "ClaimUnavailable": "Wait for a minute. If the message stays, do what it names: an NPU that "
     "does not answer is in `npu-dra health`, and one in use must be freed.",
     "DevicesUnknown": (
@@ -233,7 +233,7 @@ ERRORS: Final = {
     ),
     "AllocationRefused": "Delete the pod: the kubelet chooses among the NPUs that there are now.",
     "DeviceNodeMissing": "Load the Ascend driver on the node (`npu-smi info` must work there).",
-    "RecordRefused": "Make the claim anew with fewer variables in `env`, or with fewer shares.",
+    "RecordRefused": "Recreate the claim with fewer variables in `env`, or with fewer shares.",
     "ConfigError": "Correct the flag, variable or file that is named.",
     "UnreadableManifest": "Correct the file at the line that is named.",
     "ControlError": "Run the command as root on a node where the driver runs, with the flags that "
@@ -242,12 +242,12 @@ ERRORS: Final = {
     "NotPermitted": "Run the driver as root and privileged, as its DaemonSet does.",
     "DeviceLost": "Look at the card and at the kernel's log; the driver finds it again by itself.",
     "Forbidden": "Apply `k8s/base` whole: roles and policies belong to it.",
-    "Unavailable": "Nothing, if it ends: the driver asks again. Else look at the API server.",
+    "Unavailable": "Nothing, if it passes: the driver asks again. Else look at the API server.",
     "KubeletSilent": "Look at the kubelet's log, and at the folder of the socket.",
     "StorageError": "Make room or repair the disk at the path; the driver tries again "
     "([Full disk](../reliability.md#full-disk)).",
-    "LockHeld": "Look for a second instance, or a process that stands still, on the node.",
-    "ForeignFile": "Remove what is at the path; it is none of the driver's "
+    "LockHeld": "Look for a second instance, or a stopped process, on the node.",
+    "ForeignFile": "Remove the object at the path; it does not belong to the driver "
     "([Foreign files](../reliability.md#foreign-files-and-lost-folders)).",
     "RecordCorrupt": "Delete the pods of the claim that is named "
     "([Broken record](../reliability.md#broken-record)).",

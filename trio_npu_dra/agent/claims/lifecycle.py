@@ -339,8 +339,8 @@ class ClaimLifecycle:
     def _write_cdi(self, entry: Entry) -> None:
         if entry.edits is None:
             raise ClaimUnavailable(
-                f"the record of claim {entry} does not say what its containers get, and nothing "
-                "of it is known yet: it must wait"
+                f"the record of claim {entry} does not say what its containers get, and its NPUs "
+                "are not known yet: it must wait"
             )
         self._cdi.write(entry.uid, entry.edits)
 
