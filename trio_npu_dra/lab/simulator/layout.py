@@ -1,27 +1,40 @@
-"""The state file of a simulated board in Python: every field of `state.h`, at the same place.
+"""The state file of a simulated board in Python: every member of `state.h`, at the same place.
 
-The C header describes the file to the library, this module describes it to the code that writes it.
-A test hands every offset computed here to the compiler as a static assertion on the header.
+The structs are read from the header, so a member is written down once. A test hands every offset
+computed here to the compiler as a static assertion on the header.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from trio_npu_dra.kit.base.errors import ConfigError
 
-MAGIC = b"NPUBOARD"
-VERSION = 5
-MAX_DEVICES = 64
-MAX_FAULTS = 128
-MAX_PROCESSES = 64
-MAX_RULES = 64
-MAX_EVENTS = 256
-UTILIZATIONS = 16
-MAX_VNPUS = 16
-NONE = 0xFFFFFFFF
+_HEADER: Final = (Path(__file__).parent / "state.h").read_text(encoding="utf-8")
+_NUMBERS: Final = {
+    name: int(value, 0)
+    for name, value in re.findall(r"#define (\w+) (\w+?)u?\b", _HEADER)
+    if value[0].isdigit()
+}
+_CODES: Final = {"char": "s", "uint8_t": "B", "uint32_t": "I", "int32_t": "i", "uint64_t": "Q"}
+_STRUCT: Final = re.compile(r"struct (\w+) \{\n(.*?)\n\};", re.DOTALL)
+_MEMBER: Final = re.compile(r"^    (?:struct )?(\w+) (\w+)(?:\[(.+?)\])?;", re.MULTILINE)
+
+MAGIC: Final = b"NPUBOARD"
+VERSION: Final = _NUMBERS["BOARD_VERSION"]
+MAX_DEVICES: Final = _NUMBERS["BOARD_DEVICES"]
+MAX_FAULTS: Final = _NUMBERS["BOARD_FAULTS"]
+MAX_PROCESSES: Final = _NUMBERS["BOARD_PROCESSES"]
+MAX_RULES: Final = _NUMBERS["BOARD_RULES"]
+MAX_EVENTS: Final = _NUMBERS["BOARD_EVENTS"]
+UTILIZATIONS: Final = _NUMBERS["BOARD_UTILIZATIONS"]
+NONE: Final = _NUMBERS["NONE"]
 """A 32-bit fact that the board does not have: its call returns "not supported"."""
 
 Value = int | str | Sequence[int]
@@ -87,17 +100,6 @@ class Record:
         """Bytes of the record with its padding."""
         return _round_up(self.end, self.alignment)
 
-    def add(self, code: str, *names: str, count: int = 1) -> Record:
-        """Append members of one number or text type."""
-        for name in names:
-            self._place(name, 1 if code == "s" else struct.calcsize(f"={code}"), code, count, None)
-        return self
-
-    def nest(self, name: str, record: Record, count: int = 1) -> Record:
-        """Append an array of records."""
-        self._place(name, record.alignment, "", count, record)
-        return self
-
     def pack(self, values: dict[str, Value]) -> bytes:
         """A whole record without nested ones; members that are not given are zero.
 
@@ -113,9 +115,11 @@ class Record:
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields.values())
 
-    def _place(
-        self, name: str, alignment: int, code: str, count: int, record: Record | None
-    ) -> None:
+    def place(self, name: str, code: str, count: int, record: Record | None) -> None:
+        """Append a member."""
+        alignment = (
+            record.alignment if record else 1 if code == "s" else struct.calcsize(f"={code}")
+        )
         offset = _round_up(self.end, alignment)
         member = Field(name=name, offset=offset, code=code, count=count, record=record)
         self.fields[name] = member
@@ -127,69 +131,22 @@ def _round_up(position: int, alignment: int) -> int:
     return -(-position // alignment) * alignment
 
 
-FAULT = Record("board_fault").add("I", "code", "severity").add("Q", "raised_ms")
-PROCESS = Record("board_process").add("i", "pid").add("Q", "memory")
-RULE = (
-    Record("board_rule")
-    .add("s", "function", count=64)
-    .add("i", "physical_id", "code")
-    .add("I", "delay_ms", "active", "hang", "answers", "until_change")
+def _records() -> dict[str, Record]:
+    """The header's structs by name; a nested one stands before the struct that has it."""
+    records: dict[str, Record] = {}
+    for name, members in _STRUCT.findall(_HEADER):
+        records[name] = Record(name)
+        for kind, member, length in _MEMBER.findall(members):
+            factors = length.split(" * ") if length else []
+            count = math.prod(_NUMBERS.get(factor) or int(factor) for factor in factors)
+            records[name].place(member, _CODES.get(kind, ""), count, records.get(kind))
+    return records
+
+
+_FOUND: Final = _records()
+RECORDS: Final = tuple(_FOUND.values())
+FAULT, PROCESS, RULE, VNPU, DEVICE, EVENT, FACTS = (
+    _FOUND[f"board_{name}"]
+    for name in ("fault", "process", "rule", "vnpu", "device", "event", "facts")
 )
-VNPU = Record("board_vnpu").add("I", "id", "in_use").add("s", "template_name", count=32)
-DEVICE = (
-    Record("board_device")
-    .add("I", "physical_id", "card_id", "device_id", "slot_id")
-    .add("I", "pci_domain", "pci_bus", "pci_device", "pci_function")
-    .add("I", "die", count=5)
-    .add("I", "aicore_count", "sdid")
-    .add("B", "ip", "ip_mask", count=4)
-    .add("s", "cpu_list", "serial_number", count=64)
-    .add("I", "presence", "keeps_number", "health", "forced_health", "network_health", "link_up")
-    .add("I", "hccs_status", "share_enable")
-    .add("i", "temperature", "power")
-    .add("I", "utilization", count=UTILIZATIONS)
-    .add("Q", "hbm_size", "hbm_used")
-    .add("I", "hbm_frequency")
-    .add("i", "hbm_temperature")
-    .add("Q", "ddr_size", "ddr_available")
-    .add("I", "ddr_frequency", "ecc_single", "ecc_double", "process_count")
-    .nest("processes", PROCESS, MAX_PROCESSES)
-    .add("I", "fault_count")
-    .nest("faults", FAULT, MAX_FAULTS)
-    .add("I", "vnpu_count")
-    .nest("vnpus", VNPU, MAX_VNPUS)
-)
-EVENT = (
-    Record("board_event")
-    .add("Q", "raised_ms")
-    .add("I", "physical_id", "code", "severity", "assertion", "node_type")
-    .add("i", "serial")
-    .add("s", "name", count=200)
-    .add("s", "additional", count=32)
-)
-FACTS = (
-    Record("board_facts")
-    .add("B", "magic", count=8)
-    .add("I", "version", "size", "device_count")
-    .add("I", "generation", "has_mcu", "has_topology", "power_by_mcu")
-    .add("I", "ecc_kinds", "ai_cpus", "vnpu_details", "die_type", "multi_die_policy")
-    .add("I", "vnpu_mode", "vnpu_recover", "unprivileged")
-    .add("I", "board_id", "pcb_id", "bom_id", "mainboard_id")
-    .add("I", "pci_vendor", "pci_device", "pci_subvendor", "pci_subdevice")
-    .add("I", "super_pod_size", "super_pod_id", "super_pod_type", "server_index", "chassis_id")
-    .add("s", "driver_version", "dcmi_version", "product_type", count=64)
-    .add("s", "chip_type", "chip_name", "chip_version", "npu_name", count=32)
-    .add("s", "elabel_product", "elabel_model", "elabel_manufacturer", "elabel_date", count=64)
-    .add("s", "dev_root", count=1024)
-)
-BOARD = (
-    Record("board")
-    .nest("facts", FACTS)
-    .add("Q", "next_event")
-    .add("I", "events_lost", "calls_beside_init")
-    .add("B", "topology", count=MAX_DEVICES * MAX_DEVICES)
-    .nest("rules", RULE, MAX_RULES)
-    .nest("devices", DEVICE, MAX_DEVICES)
-    .nest("events", EVENT, MAX_EVENTS)
-)
-RECORDS = (FAULT, PROCESS, RULE, VNPU, DEVICE, EVENT, FACTS, BOARD)
+BOARD: Final = _FOUND["board"]

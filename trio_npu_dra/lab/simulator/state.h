@@ -1,6 +1,6 @@
 /* The board's state file: every process that loads the simulated library reads it, and control.py
- * changes it. The binary layout is fixed, with native byte order and natural alignment; layout.py
- * says the same in Python, and a test lets the compiler compare every field of the two.
+ * changes it. The binary layout is fixed, with native byte order and natural alignment. layout.py
+ * reads the structs below, one member a line, and a test lets the compiler check its offsets.
  *
  * Readers and writers hold flock() on the file (shared or exclusive), so no reader sees half a
  * change, a killed writer leaves no lock behind, and it works through a read-only bind mount.
