@@ -24,7 +24,7 @@ from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profile
-from trio_npu_dra.lab.simulator.profile import Memory as ProfileMemory
+from trio_npu_dra.lab.simulator.profile import MemoryFacts
 
 MIB = 1024**2
 GIB = 1024**3
@@ -194,7 +194,7 @@ async def test_known_facts_are_not_lent_to_another_chip_in_the_same_place(
 BOTH_MEMORIES = changed(
     load_profile("910a-8"),
     2,
-    chip={"ddr": ProfileMemory(sizeMb=15171, idleMb=1000, frequencyMhz=1600)},
+    chip={"ddr": MemoryFacts(sizeMb=15171, idleMb=1000, frequencyMhz=1600)},
 )
 
 

@@ -19,7 +19,7 @@ from tests.e2e.partitions import HALF, QUARTER, cut_for_claims, partition, vnpus
 from tests.e2e.space import Space, claim, pod
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.lab.simulator import load_profile
-from trio_npu_dra.lab.simulator.profile import Device
+from trio_npu_dra.lab.simulator.profile import DeviceFacts
 
 pytestmark = [pytest.mark.cluster, pytest.mark.since("1.36")]
 
@@ -195,7 +195,7 @@ def amounts(counted: Object) -> Counter[str]:
     )
 
 
-def told(driver: Driver, chip: Device) -> tuple[Taken, dict[int, str]]:
+def told(driver: Driver, chip: DeviceFacts) -> tuple[Taken, dict[int, str]]:
     """What npu-smi on the node tells of a chip: what is taken, and the templates of its vNPUs."""
     where = ("-i", str(chip.card_id), "-c", str(chip.device_id))
     text = driver.node.execute(NPU_SMI, "info", "-t", "info-vnpu", *where)

@@ -1,1 +1,6 @@
-"""A node without hardware or cluster: the simulated library, stand-ins, the demo."""
+"""A node without hardware, and a cluster without Kubernetes: for workstations, demos and tests.
+
+Only `cli`, the demo, knows the agent. The driver imports nothing of this house.
+"""
+
+__all__ = ["cli", "simulator", "standins"]

@@ -1,1 +1,1 @@
-"""The commands of the laboratory."""
+"""`npu-dra demo` and `npu-dra simulate`."""

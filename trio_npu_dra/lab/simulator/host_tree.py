@@ -13,7 +13,7 @@ from trio_npu_dra.lab.simulator.build import (
     NPU_SMI,
     NPU_SMI_OF_950,
 )
-from trio_npu_dra.lab.simulator.profile import Device, Profile
+from trio_npu_dra.lab.simulator.profile import DeviceFacts, Profile
 
 DRIVER = Path("usr/local/Ascend/driver")
 DRIVER_TOOLS = DRIVER / "tools"
@@ -94,7 +94,7 @@ def make_numa_nodes(sysfs: Path, profile: Profile) -> None:
         (node / "cpulist").write_text(f"{cpus}\n")
 
 
-def _write_attributes(folder: Path, device: Device, profile: Profile) -> None:
+def _write_attributes(folder: Path, device: DeviceFacts, profile: Profile) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     ids = profile.pci
     attributes = {

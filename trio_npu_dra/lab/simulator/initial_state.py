@@ -17,7 +17,7 @@ from trio_npu_dra.lab.simulator.layout import (
     VERSION,
     Value,
 )
-from trio_npu_dra.lab.simulator.profile import Device, Profile
+from trio_npu_dra.lab.simulator.profile import DeviceFacts, Profile
 from trio_npu_dra.lab.simulator.state_file import device_position, element
 
 # DCMI's numbers for the links between chips, the kinds of dies, and the multi-die policies.
@@ -100,7 +100,7 @@ def _facts(profile: Profile, dev_root: Path) -> dict[str, Value]:
     }
 
 
-def _device(profile: Profile, device: Device) -> dict[str, Value]:
+def _device(profile: Profile, device: DeviceFacts) -> dict[str, Value]:
     chip = profile.chip
     return {
         "physical_id": device.physical_id,
@@ -133,7 +133,7 @@ def _pci_place(address: str) -> dict[str, Value]:
     return dict(zip(names, (int(part, 16) for part in re.split("[:.]", address)), strict=True))
 
 
-def _memory(profile: Profile, device: Device) -> dict[str, Value]:
+def _memory(profile: Profile, device: DeviceFacts) -> dict[str, Value]:
     values: dict[str, Value] = {}
     hbm, ddr = profile.chip.hbm, profile.chip.ddr
     if hbm is not None:

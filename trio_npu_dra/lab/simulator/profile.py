@@ -53,7 +53,7 @@ class _Strict(BaseModel):
     )
 
 
-class Memory(_Strict):
+class MemoryFacts(_Strict):
     """One kind of memory of a chip; sizes in MB, the clock in MHz."""
 
     size_mb: U32
@@ -61,14 +61,14 @@ class Memory(_Strict):
     frequency_mhz: U32
 
 
-class Chip(_Strict):
+class ChipFacts(_Strict):
     """The facts that all chips of the board share.
 
     Attributes:
         ai_cores: AI cores per chip.
         ai_cpus: AI CPUs per chip, in vNPU queries.
         hbm: On-chip memory; `None` where the chip has none (310P).
-        ddr: Memory of chips without HBM; `None` where the DDR call is not supported.
+        ddr: MemoryFacts of chips without HBM; `None` where the DDR call is not supported.
         ecc: The kinds of memory with ECC counters: HBM on 910B and A3, DDR on 310P, both on 910.
         idle_power_deciwatt: In 0.1 W; of the whole card where its MCU reports it.
         idle_temperature: In degrees Celsius.
@@ -82,8 +82,8 @@ class Chip(_Strict):
     npu_name: ShortText
     ai_cores: U32
     ai_cpus: U32
-    hbm: Memory | None = None
-    ddr: Memory | None = None
+    hbm: MemoryFacts | None = None
+    ddr: MemoryFacts | None = None
     ecc: list[Literal["ddr", "hbm"]]
     idle_power_deciwatt: U32
     idle_temperature: U32
@@ -91,7 +91,7 @@ class Chip(_Strict):
     utilization: list[Annotated[int, Field(ge=0, le=15)]]
 
 
-class Board(_Strict):
+class BoardFacts(_Strict):
     """The board that carries the chips.
 
     Attributes:
@@ -160,7 +160,7 @@ class SuperPod(_Strict):
     chassis_id: U32
 
 
-class Device(_Strict):
+class DeviceFacts(_Strict):
     """One chip.
 
     Attributes:
@@ -210,8 +210,8 @@ class Profile(_Strict):
     dcmi_version: Text
     generation: Literal[1, 2] = 1
     shared_nodes: tuple[NodeName, ...] = ("davinci_manager", "devmm_svm", "hisi_hdc")
-    chip: Chip
-    board: Board
+    chip: ChipFacts
+    board: BoardFacts
     pci: PciIds
     elabel: Elabel
     links: Links | None = None
@@ -219,7 +219,7 @@ class Profile(_Strict):
     super_pod: SuperPod | None = None
     unsupported: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list)
     cpus: dict[Annotated[int, Field(strict=False)], Text] = Field(default_factory=dict)
-    devices: Annotated[list[Device], Field(min_length=1, max_length=MAX_DEVICES)]
+    devices: Annotated[list[DeviceFacts], Field(min_length=1, max_length=MAX_DEVICES)]
 
     @model_validator(mode="after")
     def _each_chip_once(self) -> Self:

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 import h11
 import trio
 
-from trio_npu_dra.lab.standins.api_state import KINDS, ApiState, Fault, Request, Wire
+from trio_npu_dra.lab.standins.api_state import KINDS, ApiState, InjectedFault, SeenRequest, Wire
 from trio_npu_dra.lab.standins.api_status import ApiRefusal, NoSuchPath
 
 _READ_SIZE: Final = 1 << 16
@@ -102,7 +102,7 @@ class _Handler:
         self, connection: h11.Connection, stream: trio.abc.Stream, request: h11.Request, body: bytes
     ) -> None:
         call = _Call(request, body)
-        self._state.requests.append(Request(verb=call.verb, path=call.path, query=call.query))
+        self._state.requests.append(SeenRequest(verb=call.verb, path=call.path, query=call.query))
         fault = self._state.take_fault(call.verb)
         try:
             await _spoil_before(fault, stream)
@@ -279,7 +279,7 @@ async def _send_whole(
     await stream.send_all(data)
 
 
-async def _spoil_before(fault: Fault | None, stream: trio.abc.Stream) -> None:
+async def _spoil_before(fault: InjectedFault | None, stream: trio.abc.Stream) -> None:
     if fault is None:
         return
     if fault.hang:

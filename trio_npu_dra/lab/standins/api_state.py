@@ -46,7 +46,7 @@ _NAME_BASE_LIMIT = 58
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class SeenRequest:
     """One request, as tests see it.
 
     Attributes:
@@ -61,7 +61,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class InjectedFault:
     """What happens to one request instead of serving it, or after that.
 
     Attributes:
@@ -102,7 +102,7 @@ class ApiState:
     token: str | None = None
     rights: Mapping[str, AbstractSet[str]] | None = None
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
-    requests: list[Request] = field(default_factory=list)
+    requests: list[SeenRequest] = field(default_factory=list)
     _objects: dict[str, dict[tuple[str, str], Wire]] = field(
         default_factory=lambda: {plural: {} for plural in KINDS}
     )
@@ -110,7 +110,7 @@ class ApiState:
     _version: int = 100
     _compacted: int = 0
     _changed: trio.Event = field(default_factory=trio.Event)
-    _faults: deque[Fault] = field(default_factory=deque)
+    _faults: deque[InjectedFault] = field(default_factory=deque)
     _watch_ends: trio.Event = field(default_factory=trio.Event)
 
     # --- for tests and the demo ------------------------------------------------------------------
@@ -165,8 +165,10 @@ class ApiState:
         verb: str | None = None,
         retry_after: int | None = None,
     ) -> None:
-        """Let a fault meet the next *count* requests (with *verb*); see `Fault`."""
-        fault = Fault(status=status, drop=drop, hang=hang, verb=verb, retry_after=retry_after)
+        """Let a fault meet the next *count* requests (with *verb*); see `InjectedFault`."""
+        fault = InjectedFault(
+            status=status, drop=drop, hang=hang, verb=verb, retry_after=retry_after
+        )
         self._faults.extend(itertools.repeat(fault, count))
 
     def heal(self) -> None:
@@ -184,7 +186,7 @@ class ApiState:
 
     # --- for the server --------------------------------------------------------------------------
 
-    def take_fault(self, verb: str) -> Fault | None:
+    def take_fault(self, verb: str) -> InjectedFault | None:
         """The fault that this request meets, if any."""
         for fault in self._faults:
             if fault.verb in {None, verb}:
