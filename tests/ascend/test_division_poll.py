@@ -11,37 +11,40 @@ import pytest
 import trio
 
 from dev.rig.looking import Relay
-from tests.ascend.watching import BUSINESS, Watching
-from trio_npu_dra.agent.devices.build import build_devices
-from trio_npu_dra.agent.devices.features import ServerFeatures
-from trio_npu_dra.agent.devices.taints import TaintPolicy
-from trio_npu_dra.agent.holds.availability import available
-from trio_npu_dra.ascend.chip import describe, read_split
+from tests.ascend.watching import Watching
+from trio_npu_dra.ascend.chip import describe
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
+from trio_npu_dra.ascend.dcmi.errors import NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.division_poll import read_partition
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.kit.base.health import HealthState
-from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard, load_profile
+from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profile
 
 
 @pytest.mark.parametrize("profile", [load_profile("a3-16")])
-async def test_a_policy_that_changes_is_noticed_without_a_new_list(
+async def test_policy_and_share_flags_are_read_without_a_new_list(
     watching: Watching, control: BoardControl
 ) -> None:
-    """Neither the bus nor an event tells; a driver that does not answer changes nothing."""
+    """Neither the bus nor an event reports them; an unanswered one stays as it was."""
     await watching.start()
-    control.set_multi_die_policy(independent=True)
     control.set_return_code("dcmi_get_card_list", -8005)
-    await watching.until(lambda board: board.multi_die_policy is MultiDiePolicy.INDEPENDENT)
+    control.set_multi_die_policy(independent=True)
+    control.set_share(3, enabled=True)  # of an A3 card: of both its dies
+    await watching.until(
+        lambda board: (
+            board.multi_die_policy is MultiDiePolicy.INDEPENDENT
+            and [chip.device_share for chip in board.chips[:5]] == [False, False, True, True, False]
+        )
+    )
     control.set_return_code("dcmi_get_multi_die_policy", -8006)
-    control.add_fault(3, BUSINESS, Severity.MAJOR)
-    await watching.until_state(3, HealthState.UNHEALTHY)
-    assert watching.board.value.multi_die_policy is MultiDiePolicy.INDEPENDENT
+    control.set_return_code("dcmi_get_device_share_enable", -8006, 3)
+    control.set_share(4, enabled=True)
+    board = await watching.until(lambda board: board.by_name["npu-4"].device_share is True)
+    assert board.by_name["npu-3"].device_share is True
+    assert board.multi_die_policy is MultiDiePolicy.INDEPENDENT
 
 
 class Fickle(Dcmi):
@@ -100,47 +103,6 @@ async def test_a_super_pod_that_is_told_late_is_known_without_a_new_list(
     ]
     fresh = await read_partition(worker, dcmi, replace(board, chips=tuple(early)))
     assert fresh == board
-
-
-class Forgetful(Dcmi):
-    """A library that forgets vNPUs.
-
-    Attributes:
-        lapses: How many times it does.
-        error: What it says then; None is a list without them.
-    """
-
-    lapses = 0
-    error: DcmiError | None = None
-
-    def vnpus(self, chip: ChipRef) -> tuple[int, ...]:
-        """Those that it remembers."""
-        if not self.lapses:
-            return super().vnpus(chip)
-        self.lapses -= 1
-        if self.error is not None:
-            raise self.error
-        return ()
-
-
-@pytest.mark.parametrize("error", [None, NotSupported(-8255, "dcmi_get_device_info")])
-async def test_a_vnpu_is_gone_when_two_answers_lack_it(
-    simulated: SimulatedBoard,
-    worker: DcmiWorker,
-    host: Host,
-    control: BoardControl,
-    error: DcmiError | None,
-) -> None:
-    """Who has one that is gone is evicted, so a single answer does not decide it."""
-    control.create_vnpu(3, "vir05_1c_8g")
-    dcmi = Forgetful.load(simulated.root)
-    dcmi.init()
-    board = await discover(worker, dcmi, host)
-    dcmi.error = error
-    for lapses, vnpus in ((1, (148,)), (2, ())):
-        dcmi.lapses = lapses
-        chip, problem = read_split(dcmi, board.by_name["npu-3"])
-        assert (chip.vnpus, problem) == (vnpus, "")
 
 
 async def test_a_chip_that_others_split_is_said_once(
@@ -232,44 +194,3 @@ async def test_a_list_brings_no_partition_back_that_went_meanwhile(
     with trio.move_on_after(0.6):
         await watching.board.wait_until(lambda board: bool(board.by_name["npu-7"].vnpus))
         raise AssertionError("the partition came back")
-
-
-async def test_a_share_flag_that_changes_is_noticed_without_a_new_list(
-    watching: Watching, control: BoardControl
-) -> None:
-    """As the multi-die policy is; a chip that does not answer keeps its flag."""
-    await watching.start()
-    control.set_return_code("dcmi_get_card_list", -8005)
-    control.set_share(3, enabled=True)
-    await watching.until(lambda board: board.by_name["npu-3"].device_share is True)
-    control.set_return_code("dcmi_get_device_share_enable", -8006, 3)
-    control.set_share(4, enabled=True)
-    board = await watching.until(lambda board: board.by_name["npu-4"].device_share is True)
-    assert board.by_name["npu-3"].device_share is True
-
-
-@pytest.mark.parametrize("profile", [load_profile("a3-16")])
-async def test_devices_are_as_policy_and_share_are_now(
-    watching: Watching, control: BoardControl
-) -> None:
-    """What is published follows both, to and fro, with nothing else that changes."""
-
-    def published(board: Board) -> dict[str, tuple[str | None, bool | None]]:
-        policy = TaintPolicy(domain="npu.huawei.com")
-        devices = build_devices(available(board, ()), board, policy, ServerFeatures())
-        found = {device.name: device.attributes or {} for device in devices}
-        return {
-            name: (attributes["multiDiePolicy"].string, attributes["deviceShare"].bool_)
-            for name, attributes in found.items()
-        }
-
-    modules = {f"module-{card}": ("union", False) for card in range(8)}
-    await watching.start()
-    assert published(watching.board.value) == modules
-    control.set_multi_die_policy(independent=True)
-    control.set_share(4, enabled=True)  # of an A3 card: of both its dies
-    dies = {f"npu-{die}": ("independent", die in {4, 5}) for die in range(16)}
-    await watching.until(lambda board: published(board) == dies)
-    control.set_multi_die_policy(independent=False)
-    control.set_share(4, enabled=False)
-    await watching.until(lambda board: published(board) == modules)

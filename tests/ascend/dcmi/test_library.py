@@ -182,7 +182,7 @@ def test_an_empty_part_of_ld_library_path_is_no_folder(
 
 
 def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path) -> None:
-    """The error names the folders and the settings that help."""
+    """The error names the folders, the settings that help, and a file that does not load."""
     with pytest.raises(LibraryMissing) as caught:
         load(tmp_path, {"LD_LIBRARY_PATH": "/opt/elsewhere"})
     message = str(caught.value)
@@ -190,10 +190,6 @@ def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path) -> None:
     assert str(tmp_path / "usr/local/dcmi") in message
     assert "--host-root" in message
     assert "cannot open shared object file" in message
-
-
-def test_a_library_that_does_not_load_says_why(tmp_path: Path) -> None:
-    """A file that is no library is reported with the loader's words."""
     folder = driver_folder(tmp_path)
     folder.mkdir(parents=True)
     (folder / "libdcmi.so").write_text("not a library")
