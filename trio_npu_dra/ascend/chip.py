@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import (
-    ChipInfo,
     ChipRef,
     DieKind,
     Link,
@@ -18,27 +17,18 @@ from trio_npu_dra.ascend.dcmi.types import (
     SuperPodPlace,
 )
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import Chip, ChipFamily, Links
+from trio_npu_dra.ascend.model import Chip, Links
 from trio_npu_dra.ascend.tolerant_reader import TolerantReader
 from trio_npu_dra.ascend.traits import TRAITS, family_of
 
 _MIB: Final = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """The facts without which a chip cannot be offered; of these, *board_id* may be None."""
+def identify(dcmi: Dcmi, ref: ChipRef) -> Chip | None:
+    """Read the facts without which a chip cannot be offered.
 
-    ref: ChipRef
-    physical_id: int
-    logic_id: int
-    chip: ChipInfo
-    family: ChipFamily
-    board_id: int | None
-
-
-def identify(dcmi: Dcmi, ref: ChipRef) -> Identity | None:
-    """Read which chip this is; None for a unit that is no NPU, such as the MCU of a card.
+    Returns:
+        The chip without its other facts; None for a unit that is no NPU, such as a card's MCU.
 
     Raises:
         DcmiError: Its ids or names cannot be read, or its family is unknown. An unanswered board id
@@ -46,20 +36,23 @@ def identify(dcmi: Dcmi, ref: ChipRef) -> Identity | None:
     """
     if not dcmi.is_npu(ref):
         return None
-    logic_id = dcmi.logic_id(ref)
-    chip = dcmi.chip_info(ref)
-    board_id = _board_id(dcmi, ref)
-    family = family_of(chip.chip_name, npu_name=chip.npu_name, board_id=board_id)
+    logic_id, info, board_id = dcmi.logic_id(ref), dcmi.chip_info(ref), _board_id(dcmi, ref)
+    family = family_of(info.chip_name, npu_name=info.npu_name, board_id=board_id)
     if family is None:
-        meaning = f"chip name {chip.chip_name!r} is of no family that this driver knows"
+        meaning = f"chip name {info.chip_name!r} is of no family that this driver knows"
         raise NotSupported(0, "dcmi_get_device_chip_info_v2", meaning)
-    return Identity(
+    place = dcmi.place(ref)
+    return Chip(
         ref=ref,
         physical_id=dcmi.physical_id(logic_id),
         logic_id=logic_id,
-        chip=chip,
-        family=family,
+        card_id=place.card_id,
+        device_id=place.device_id,
         board_id=board_id,
+        family=family,
+        chip_name=info.chip_name,
+        npu_name=info.npu_name if info.npu_name not in {"", info.chip_name} else None,
+        ai_cores=info.ai_cores or None,
     )
 
 
@@ -69,23 +62,6 @@ def _board_id(dcmi: Dcmi, ref: ChipRef) -> int | None:
         with suppress(NotSupported):
             return dcmi.board_id(ref)
     return None
-
-
-def name_only(dcmi: Dcmi, identity: Identity) -> Chip:
-    """The chip with the facts of its identity only; calls nothing."""
-    chip, place = identity.chip, dcmi.place(identity.ref)
-    return Chip(
-        ref=identity.ref,
-        physical_id=identity.physical_id,
-        logic_id=identity.logic_id,
-        card_id=place.card_id,
-        device_id=place.device_id,
-        board_id=identity.board_id,
-        family=identity.family,
-        chip_name=chip.chip_name,
-        npu_name=chip.npu_name if chip.npu_name not in {"", chip.chip_name} else None,
-        ai_cores=chip.ai_cores or None,
-    )
 
 
 def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Chip, str]:

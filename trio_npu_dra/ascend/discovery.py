@@ -16,7 +16,6 @@ from functools import partial
 from typing import TypeVar
 
 from trio_npu_dra.ascend import chip as chips
-from trio_npu_dra.ascend.chip import Identity
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import NO_ANSWER, ChipRef, Link
@@ -55,8 +54,8 @@ async def discover(
     """
     cards = await worker.call(dcmi.card_list)
     silent = _Silent(known, cards, host.accelerators())
-    identities = _distinct(await _identify_all(worker, dcmi, cards, silent), silent)
-    read = [await _read(worker, dcmi, host, identity, silent) for identity in identities]
+    identified = _distinct(await _identify_all(worker, dcmi, cards, silent), silent)
+    read = [await _read(worker, dcmi, host, chip, silent) for chip in identified]
     answering = _sure(known, read, silent)
     found = (*answering, *_absent(known, answering, silent))
     ids = {chip.physical_id for chip in found}
@@ -219,9 +218,9 @@ def _absent(known: Board, answering: Collection[Chip], silent: _Silent) -> Itera
 
 async def _identify_all(
     worker: DcmiWorker, dcmi: Dcmi, cards: tuple[int, ...], silent: _Silent
-) -> list[Identity]:
-    """The chips on all cards that answer."""
-    identities = []
+) -> list[Chip]:
+    """The chips on all cards that answer, by their identities."""
+    found = []
     for card in dict.fromkeys(cards):
         if card == NO_ANSWER:
             continue
@@ -232,32 +231,28 @@ async def _identify_all(
             continue
         for ref in refs:
             try:
-                identity = await worker.call(chips.identify, dcmi, ref, device=ref)
+                chip = await worker.call(chips.identify, dcmi, ref, device=ref)
             except DcmiError as error:
                 silent.add(ref, f"{ref}: {error}")
                 continue
-            if identity is not None:
-                identities.append(identity)
-    return identities
+            if chip is not None:
+                found.append(chip)
+    return found
 
 
-def _distinct(identities: Iterable[Identity], silent: _Silent) -> list[Identity]:
+def _distinct(found: Iterable[Chip], silent: _Silent) -> list[Chip]:
     """Chips with a unique physical id: of two with one id, either may have the device node."""
-    by_id: dict[int, list[Identity]] = {}
-    for identity in identities:
-        by_id.setdefault(identity.physical_id, []).append(identity)
+    by_id: dict[int, list[Chip]] = {}
+    for chip in found:
+        by_id.setdefault(chip.physical_id, []).append(chip)
     for number, same in by_id.items():
-        for identity in same if len(same) > 1 else ():
-            line = f"{identity.ref}: physical id {number} is another chip's too"
-            silent.add(identity.ref, line)
+        for chip in same if len(same) > 1 else ():
+            silent.add(chip.ref, f"{chip.ref}: physical id {number} is another chip's too")
     return [same[0] for same in by_id.values() if len(same) == 1]
 
 
-async def _read(
-    worker: DcmiWorker, dcmi: Dcmi, host: Host, identity: Identity, silent: _Silent
-) -> Chip:
+async def _read(worker: DcmiWorker, dcmi: Dcmi, host: Host, chip: Chip, silent: _Silent) -> Chip:
     """One chip with its facts; one that hangs now keeps its name and its known facts."""
-    chip = chips.name_only(dcmi, identity)
     known = silent.known_facts(chip)
     try:
         chip, problem = await worker.call(chips.describe, dcmi, host, chip, known, device=chip.ref)
