@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,20 @@ PAST, FUTURE = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00+02:00"
 
 
 class Plugin:
-    """A plugin that prints the file `answer`, and notes each run and what it was told."""
+    """A plugin that prints the file `answer`, and notes each run and its input.
 
-    def __init__(self, folder: Path) -> None:
+    Attributes:
+        cluster: The cluster in the kubeconfig that names the plugin.
+    """
+
+    def __init__(self, folder: Path, pki: Path, port: int) -> None:
         self.folder = folder
+        extension = {"name": "client.authentication.k8s.io/exec", "extension": {"a": SINCE}}
+        self.cluster: dict[str, object] = {
+            "server": f"https://127.0.0.1:{port}",
+            "certificate-authority": str(pki / "ca.crt"),
+            "extensions": [extension],
+        }
         script = folder / "plugin"
         script.write_text(
             f'#!/bin/sh\ncd {folder}\necho run >>runs\nprintf "%s" "$KUBERNETES_EXEC_INFO" >told\n'
@@ -49,40 +60,34 @@ class Plugin:
 
     @property
     def told(self) -> Any:
-        """What it was told last."""
+        """Its last input."""
         return json.loads((self.folder / "told").read_text())
 
-    def answers(self, version: str = V1, **status: str) -> None:
-        """What it prints from now on."""
+    def answers(self, version: str = V1, **status: object) -> None:
+        """Print this from now on."""
         answer = {"apiVersion": version, "kind": "ExecCredential", "status": status}
         (self.folder / "answer").write_text(json.dumps(answer))
 
+    async def log_in(self, token: str | None = None, /, **fields: object) -> Credentials:
+        """Log in by a kubeconfig with these fields of `exec`, and perhaps a token."""
+        given = {"apiVersion": V1, "command": "./plugin", "interactiveMode": "Never", **fields}
+        path = kubeconfig(self.folder, self.cluster, {"exec": given, "token": token})
+        with trio.fail_after(10):
+            return await log_in(read_context((path,)))
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[KubeClient]:
+        """A client of a person who logged in."""
+        async with open_client(await self.log_in()) as client:
+            yield client
+
 
 @pytest.fixture
-def plugin(tmp_path: Path) -> Plugin:
+def plugin(port: int, pki: Path, tmp_path: Path) -> Plugin:
     """A plugin that gives the right token."""
-    made = Plugin(tmp_path)
+    made = Plugin(tmp_path, pki, port)
     made.answers(token="secret")
     return made
-
-
-def execing(
-    folder: Path, port: int, pki: Path, token: str | None = None, /, **fields: object
-) -> Path:
-    """A kubeconfig whose user is known by the plugin, unless there is a token; fields of `exec`."""
-    cluster: dict[str, object] = {
-        "server": f"https://127.0.0.1:{port}",
-        "certificate-authority": str(pki / "ca.crt"),
-        "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"a": SINCE}}],
-    }
-    given = {"apiVersion": V1, "command": "./plugin", "interactiveMode": "Never", **fields}
-    return kubeconfig(folder, cluster, {"exec": given, "token": token})
-
-
-async def logged_in(path: Path) -> Credentials:
-    """The credentials of the current context."""
-    with trio.fail_after(10):
-        return await log_in(read_context((path,)))
 
 
 async def get(client: KubeClient) -> str:
@@ -91,22 +96,18 @@ async def get(client: KubeClient) -> str:
         return (await client.get(Node, "node-1")).metadata.name
 
 
-async def test_a_token_without_an_end_is_kept(
-    plugin: Plugin, port: int, pki: Path, tmp_path: Path
-) -> None:
+async def test_a_token_without_an_end_is_kept(plugin: Plugin) -> None:
     """The program runs once for all requests."""
-    async with open_client(await logged_in(execing(tmp_path, port, pki))) as client:
+    async with plugin.client() as client:
         for _ in range(3):
             assert await get(client) == "node-1"
     assert plugin.runs == 1
 
 
-async def test_a_token_is_kept_until_it_expires(
-    plugin: Plugin, port: int, pki: Path, tmp_path: Path
-) -> None:
-    """One that has ended is replaced before it is sent, for watches too."""
+async def test_a_token_is_kept_until_it_expires(plugin: Plugin) -> None:
+    """The plugin replaces one that has ended before a request or watch sends it."""
     plugin.answers(token="ended", expirationTimestamp=PAST)
-    async with open_client(await logged_in(execing(tmp_path, port, pki))) as client:
+    async with plugin.client() as client:
         plugin.answers(token="secret", expirationTimestamp=PAST)
         assert await get(client) == "node-1"
         plugin.answers(token="secret", expirationTimestamp=FUTURE)
@@ -117,108 +118,81 @@ async def test_a_token_is_kept_until_it_expires(
     assert plugin.runs == 3
 
 
-async def test_a_refused_token_is_asked_for_once_more(
-    plugin: Plugin, port: int, pki: Path, tmp_path: Path
-) -> None:
+async def test_a_refused_token_is_replaced_once(plugin: Plugin) -> None:
     """The request is sent again with the new one; a second refusal is the answer."""
     plugin.answers(token="revoked", expirationTimestamp=FUTURE)
-    async with open_client(await logged_in(execing(tmp_path, port, pki))) as client:
+    async with plugin.client() as client:
         plugin.answers(token="secret", expirationTimestamp=FUTURE)
         async with trio.open_nursery() as nursery:
             for _ in range(4):
                 nursery.start_soon(get, client)
         assert plugin.runs == 2
     plugin.answers(token="wrong")
-    async with open_client(await logged_in(execing(tmp_path, port, pki))) as client:
+    async with plugin.client() as client:
         with pytest.raises(Forbidden):
             await get(client)
     assert plugin.runs == 4
 
 
-async def test_a_client_certificate_is_shown(
-    plugin: Plugin, locked: ApiState, port: int, pki: Path, tmp_path: Path
-) -> None:
-    """A certificate that the server does not know ends the handshake, another one gets in."""
+async def test_a_client_certificate_is_shown(plugin: Plugin, locked: ApiState, pki: Path) -> None:
+    """A certificate of the cluster's CA gets in; one with another's key is an error."""
     locked.token = None
-    data = {
-        field: (pki / f"client.{end}").read_text()
-        for field, end in (("clientCertificateData", "crt"), ("clientKeyData", "key"))
-    }
-    plugin.answers(**data)
-    credentials = await logged_in(execing(tmp_path, port, pki))
+    certificate, key = ((pki / f"client.{end}").read_text() for end in ("crt", "key"))
+    plugin.answers(clientCertificateData=certificate, clientKeyData=key)
+    credentials = await plugin.log_in()
     assert credentials.token is None
     async with open_client(credentials) as client:
         assert await get(client) == "node-1"
-    plugin.answers(**data | {"clientKeyData": (pki / "server.key").read_text()})
+    other = (pki / "server.key").read_text()
+    plugin.answers(clientCertificateData=certificate, clientKeyData=other)
     with pytest.raises(ConfigError, match=r"clientCertificateData and .*clientKeyData do not fit"):
-        await logged_in(execing(tmp_path, port, pki))
+        await plugin.log_in()
 
 
-async def test_a_plugin_is_told_what_it_needs(
-    plugin: Plugin, port: int, pki: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Version, words, variables, and of the cluster what it asks for; no terminal is here.
+async def test_a_plugin_gets_its_input(plugin: Plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has version, words, variables, and the cluster if the kubeconfig says so.
 
-    What another kubectl told its plugin, of which this program may be a child, is not for it.
+    This program may be the child of another kubectl, whose plugin's input is not for this one.
     """
     monkeypatch.setenv("KUBERNETES_EXEC_INFO", '{"kind": "ExecCredential", "spec": {}}')
     plugin.answers(V1BETA1, token="secret")
     fields = {"args": ["get", "token"], "env": [{"name": "REGION", "value": "north"}]}
-    await logged_in(
-        execing(tmp_path, port, pki, apiVersion=V1BETA1, interactiveMode=None, **fields)
-    )
-    assert (tmp_path / "words").read_text() == "get token north\n"
+    await plugin.log_in(apiVersion=V1BETA1, interactiveMode=None, **fields)
+    assert (plugin.folder / "words").read_text() == "get token north\n"
     wanted = {"apiVersion": V1BETA1, "kind": "ExecCredential", "spec": {"interactive": False}}
     assert plugin.told == wanted
 
-    await logged_in(execing(tmp_path, port, pki, apiVersion=V1BETA1, provideClusterInfo=True))
+    await plugin.log_in(apiVersion=V1BETA1, provideClusterInfo=True)
     cluster = plugin.told["spec"]["cluster"]
-    assert (cluster["server"], cluster["config"]) == (
-        f"https://127.0.0.1:{port}",
-        {"a": str(SINCE)},
-    )
+    assert (cluster["server"], cluster["config"]) == (plugin.cluster["server"], {"a": str(SINCE)})
     assert cluster["certificate-authority-data"].startswith("LS0tLS1CRUdJTi")  # -----BEGIN
     assert not cluster.keys() & {"tls-server-name", "insecure-skip-tls-verify"}
 
-
-async def test_a_plugin_is_told_how_the_cluster_is_trusted(plugin: Plugin, tmp_path: Path) -> None:
-    """It may ask the same server."""
-    user: dict[str, object] = {
-        "exec": {
-            "apiVersion": V1BETA1,
-            "command": str(plugin.folder / "plugin"),
-            "provideClusterInfo": True,
-        }
-    }
-    plugin.answers(V1BETA1, token="secret")
-    cluster: dict[str, object] = {"server": "https://h", "tls-server-name": "n"}
-    cluster["insecure-skip-tls-verify"] = True
-    await logged_in(kubeconfig(tmp_path, cluster, user))
-    assert plugin.told["spec"]["cluster"] == cluster
+    plugin.cluster = {"server": "https://h", "tls-server-name": "n"}
+    plugin.cluster["insecure-skip-tls-verify"] = True
+    await plugin.log_in(apiVersion=V1BETA1, provideClusterInfo=True)
+    assert plugin.told["spec"]["cluster"] == plugin.cluster
 
 
 async def test_a_plugin_may_ask_on_the_terminal(
-    plugin: Plugin, port: int, pki: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless it is told never to."""
-    script = tmp_path / "plugin"
+    """Unless its mode is never."""
+    script = plugin.folder / "plugin"
     script.write_text(script.read_text().replace("cat answer", "read typed; cat answer"))
     outer, inner = os.openpty()
     os.write(outer, b"yes\n")
     with os.fdopen(inner) as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
-        await logged_in(execing(tmp_path, port, pki, interactiveMode="Always"))
-        assert plugin.told["spec"] == {"interactive": True}
-        await logged_in(execing(tmp_path, port, pki, interactiveMode="Never"))
-        assert plugin.told["spec"] == {"interactive": False}
+        for mode, is_interactive in (("Always", True), ("Never", False)):
+            await plugin.log_in(interactiveMode=mode)
+            assert plugin.told["spec"] == {"interactive": is_interactive}
     os.close(outer)
 
 
-async def test_a_token_in_the_kubeconfig_wins(
-    plugin: Plugin, port: int, pki: Path, tmp_path: Path
-) -> None:
+async def test_a_token_in_the_kubeconfig_wins(plugin: Plugin) -> None:
     """The program does not run then, as in kubectl."""
-    credentials = await logged_in(execing(tmp_path, port, pki, "given"))
+    credentials = await plugin.log_in("given")
     assert credentials.token is not None
     assert (credentials.token.current(), plugin.runs) == ("given", 0)
 
@@ -240,55 +214,45 @@ async def test_a_token_in_the_kubeconfig_wins(
     ],
 )
 async def test_an_unusable_plugin_is_named(
-    fields: dict[str, object], words: str, plugin: Plugin, pki: Path, tmp_path: Path
+    fields: dict[str, object], words: str, plugin: Plugin
 ) -> None:
     """The message has the file, the program and what to do."""
     with pytest.raises(ConfigError) as caught:
-        await logged_in(execing(tmp_path, 1, pki, **fields))
+        await plugin.log_in(**fields)
     assert words in str(caught.value)
-    assert str(caught.value).startswith(f"{tmp_path}/kubeconfig: user.exec")
+    assert str(caught.value).startswith(f"{plugin.folder}/kubeconfig: user.exec")
     assert plugin.runs == 0
 
 
-def without(part: str) -> Callable[[dict[str, Any]], object]:
-    """Takes a field of an answer away."""
-    return lambda answer: answer.pop(part)
+TOKEN = {"token": "secret"}
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("answer", "words"),
     [
-        (without("status"), "not understood.status: "),
-        (without("kind"), "not understood.kind: "),
-        (lambda answer: answer.update(apiVersion=V1BETA1), f"answered in {V1BETA1}, not in {V1}"),
-        (lambda answer: answer["status"].pop("token"), "neither token nor clientCertificateData"),
+        ({"status": None}, "not understood.status: "),
+        ({"kind": None}, "not understood.kind: "),
+        ({"apiVersion": V1BETA1}, f"answered in {V1BETA1}, not in {V1}"),
+        ({"status": {}}, "neither token nor clientCertificateData"),
+        ({"status": TOKEN | {"clientKeyData": "secret"}}, "and clientKeyData go together"),
         (
-            lambda answer: answer["status"].update(clientKeyData="secret"),
-            "clientCertificateData and clientKeyData go together",
-        ),
-        (
-            lambda answer: answer["status"].update(expirationTimestamp="soon"),
+            {"status": TOKEN | {"expirationTimestamp": "soon"}},
             "not understood.status.expirationTimestamp: ",
         ),
-        (lambda answer: answer["status"].update(token="secret\nsecret"), "not one line of ASCII"),
-        (lambda answer: answer["status"].update(token=["secret"]), "not understood.status.token: "),
-        (None, "not understood: Invalid JSON"),
+        ({"status": {"token": "secret\nsecret"}}, "not one line of ASCII"),
+        ({"status": {"token": ["secret"]}}, "not understood.status.token: "),
+        ("secret", "not understood: "),
     ],
 )
 async def test_an_answer_that_is_not_understood_is_no_credential(
-    change: Callable[[dict[str, Any]], object] | None,
-    words: str,
-    plugin: Plugin,
-    pki: Path,
-    tmp_path: Path,
+    answer: dict[str, Any] | str, words: str, plugin: Plugin
 ) -> None:
     """The message has the field, and does not show the answer, which may be a token."""
-    answer = json.loads((tmp_path / "answer").read_text())
-    if change is not None:
-        change(answer)
-    text = json.dumps(answer) if change is not None else "secret"
-    (plugin.folder / "answer").write_text(text)
+    if isinstance(answer, dict):
+        whole = {"apiVersion": V1, "kind": "ExecCredential", "status": TOKEN} | answer
+        answer = json.dumps({key: value for key, value in whole.items() if value is not None})
+    (plugin.folder / "answer").write_text(answer)
     with pytest.raises(ConfigError) as caught:
-        await logged_in(execing(tmp_path, 1, pki))
+        await plugin.log_in()
     assert words in str(caught.value)
     assert "secret" not in str(caught.value)
