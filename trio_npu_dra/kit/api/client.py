@@ -320,12 +320,7 @@ class KubeClient:
 async def open_client(
     credentials: Credentials, *, deadline: float = REQUEST_DEADLINE
 ) -> AsyncIterator[KubeClient]:
-    """A client whose connections are closed at the end of the block.
-
-    Args:
-        credentials: Server and identity.
-        deadline: Seconds that one request may take in all.
-    """
+    """A client for the block; *deadline* is in seconds for one request in all."""
     agent = f"trio-npu-dra/{__version__}"
     transport = Transport(credentials, deadline=deadline, user_agent=agent)
     try:

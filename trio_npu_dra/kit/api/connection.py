@@ -108,13 +108,8 @@ class Connection:
     async def exchange(self, request: httpcore.Request, asked: str, *, limit: int) -> Answer:
         """Send a request and read its whole answer; if that does not succeed, close.
 
-        Args:
-            request: The request.
-            asked: The request in words, for messages.
-            limit: Bytes of the answer at most.
-
         Raises:
-            Unreadable: The answer is longer.
+            Unreadable: The answer has more than *limit* bytes.
             httpcore.NetworkError: The server cannot be reached, or the connection broke.
             httpcore.ProtocolError: The answer is not HTTP, or ended too early.
         """
@@ -132,5 +127,5 @@ class Connection:
         return Answer(status=response.status, headers=headers, body=body)
 
     async def close(self) -> None:
-        """Close it, whatever state it is in."""
+        """Close it in any state."""
         await close(self._http)

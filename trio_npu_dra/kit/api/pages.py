@@ -66,15 +66,7 @@ async def read_pages(
     field_selector: str,
     page: int,
 ) -> AsyncGenerator[Listed[K], None]:
-    """The pages of a list.
-
-    Args:
-        ask: Gets the answer to a path.
-        asked: The request in words, for messages.
-        kind: The kind of the objects.
-        namespace: All namespaces without it.
-        field_selector: Selects objects.
-        page: Objects in one answer at most.
+    """The pages of a list, as `KubeClient.pages` has them; *ask* gets the answer to a path.
 
     Raises:
         KubeError: Refused or unreachable, or the answer is no list.

@@ -60,7 +60,7 @@ class Transport:
     Args:
         credentials: Server and identity.
         deadline: Seconds that one request may take in all.
-        user_agent: What the API server's audit log shows.
+        user_agent: For the API server's audit log.
     """
 
     def __init__(self, credentials: Credentials, *, deadline: float, user_agent: str) -> None:
@@ -86,7 +86,7 @@ class Transport:
         Args:
             asked: The request in words, for messages.
             method: The HTTP method.
-            path: Path and query.
+            path: With the query.
             body: JSON; a PATCH applies it.
             limit: Bytes of the answer at most.
             accept: The form of the answer.
@@ -111,13 +111,8 @@ class Transport:
         The first item is empty and says that the API server accepted the request. No cancel scope
         is open while the caller handles an item. After a 401 the caller opens the watch again.
 
-        Args:
-            asked: The request in words, for messages.
-            path: Path and query.
-            seconds: How long the answer may take in all, whatever arrives.
-
         Raises:
-            KubeError: Refused, broken, longer than *seconds*, or a line not whole in time.
+            KubeError: Refused, broken, longer than *seconds* in all, or a line not whole in time.
         """
         await self._log_in()
         ends = anyio.current_time() + seconds
