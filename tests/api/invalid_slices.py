@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trio_npu_dra.kit.api.objects import (
     CapacityPolicy,
     CapacityRange,
@@ -17,8 +19,12 @@ from trio_npu_dra.kit.api.objects import (
 Refused = tuple[tuple[Device, ...], str]
 
 
+def _devices(count: int = 1, **fields: Any) -> tuple[Device, ...]:
+    return tuple(Device(name=f"npu-{number}", **fields) for number in range(count))
+
+
 def _attributes(**values: DeviceAttribute) -> tuple[Device, ...]:
-    return (Device(name="npu-0", attributes=values),)
+    return _devices(attributes=values)
 
 
 _TEXT = DeviceAttribute(string="a")
@@ -40,13 +46,10 @@ INVALID: tuple[Refused, ...] = (
         "spec.devices[0]: Invalid value: 33: the total number of attributes and capacities",
     ),
     (
-        (Device(name="npu-0", capacity={"memory": DeviceCapacity(value="much")}),),
+        _devices(capacity={"memory": DeviceCapacity(value="much")}),
         "quantities must match the regular expression",
     ),
-    (
-        tuple(Device(name=f"npu-{number}") for number in range(129)),
-        "spec.devices: Too many: 129: must have at most 128 items",
-    ),
+    (_devices(129), "spec.devices: Too many: 129: must have at most 128 items"),
 )
 _OF_34 = {
     'spec.devices[1]: Duplicate value: "a"': 'spec.devices[1].name: Duplicate value: "a"',
@@ -69,50 +72,41 @@ def invalid(minor: int) -> tuple[Refused, ...]:
 
 INVALID_TAINTS: tuple[Refused, ...] = (
     (
-        (Device(name="npu-0", taints=(DeviceTaint(key="example.com/a", effect="Never"),)),),
+        _devices(taints=(DeviceTaint(key="example.com/a", effect="Never"),)),
         'spec.devices[0].taints[0].effect: Unsupported value: "Never": supported values: "NoEx',
     ),
     (
-        tuple(
-            Device(name=f"npu-{number}", taints=(DeviceTaint(key="a", effect="NoSchedule"),))
-            for number in range(65)
-        ),
+        _devices(65, taints=(DeviceTaint(key="a", effect="NoSchedule"),)),
         "spec.devices: Too many: 65: must have at most 64 items",
     ),
     (
-        (
-            Device(
-                name="npu-0",
-                taints=tuple(
-                    DeviceTaint(key=f"example.com/{number}", effect="None") for number in range(17)
-                ),
-            ),
+        _devices(
+            taints=tuple(DeviceTaint(key=f"a/{number}", effect="None") for number in range(17))
         ),
         "spec.devices[0].taints: Too many: 17: must have at most 16 items",
     ),
 )
 
 
-def _sets(count: int, **counters: str) -> tuple[CounterSet, ...]:
-    values = {name: Counter(value=value) for name, value in counters.items()}
-    return tuple(CounterSet(name=f"s{number}", counters=values) for number in range(count))
+def _counters(**values: str) -> dict[str, Counter]:
+    return {name: Counter(value=value) for name, value in values.items()}
 
 
-def _consumer(count: int, **counters: str) -> Device:
-    values = {name: Counter(value=value) for name, value in counters.items()}
+def _sets(count: int, **values: str) -> tuple[CounterSet, ...]:
+    counters = _counters(**values)
+    return tuple(CounterSet(name=f"s{number}", counters=counters) for number in range(count))
+
+
+def _consumers(count: int, sets: int, **values: str) -> tuple[Device, ...]:
     taken = tuple(
-        DeviceCounterConsumption(counter_set=f"s{number}", counters=values)
-        for number in range(count)
+        DeviceCounterConsumption(counter_set=f"s{number}", counters=_counters(**values))
+        for number in range(sets)
     )
-    return Device(name="npu-0", consumes_counters=taken)
+    return _devices(count, consumes_counters=taken)
 
 
 INVALID_COUNTERS: tuple[tuple[tuple[Device, ...], tuple[CounterSet, ...], str], ...] = (
-    (
-        (Device(name="npu-0"),),
-        _sets(1, memory="8Gi"),
-        "only one of `sharedCounters` or `devices` is allowed",
-    ),
+    (_devices(), _sets(1, memory="8Gi"), "only one of `sharedCounters` or `devices` is allowed"),
     ((), _sets(9, memory="8Gi"), "spec.sharedCounters: Too many: 9: must have at most 8 items"),
     ((), _sets(1, aiCores="8"), 'Invalid value: "aiCores": a lowercase RFC 1123 label must'),
     ((), _sets(1), "spec.sharedCounters[0].counters: Required value"),
@@ -122,16 +116,13 @@ INVALID_COUNTERS: tuple[tuple[tuple[Device, ...], tuple[CounterSet, ...], str], 
         "spec.sharedCounters[0].counters: Too many: 33: must have at most 32 items",
     ),
     (
-        (_consumer(3, memory="8Gi"),),
+        _consumers(1, 3, memory="8Gi"),
         (),
         "spec.devices[0].consumesCounters: Too many: 3: must have at most 2 items",
     ),
-    ((_consumer(1),), (), "spec.devices[0].consumesCounters[0].counters: Required value"),
+    (_consumers(1, 1), (), "spec.devices[0].consumesCounters[0].counters: Required value"),
     (
-        tuple(
-            _consumer(1, memory="8Gi").model_copy(update={"name": f"npu-{number}"})
-            for number in range(65)
-        ),
+        _consumers(65, 1, memory="8Gi"),
         (),
         "spec.devices: Too many: 65: must have at most 64 items",
     ),
@@ -143,7 +134,7 @@ def _shared(
 ) -> tuple[Device, ...]:
     policy = CapacityPolicy(default=default, valid_range=CapacityRange(min=least, step=step))
     capacity = {"shares": DeviceCapacity(value="8", request_policy=policy)}
-    return (Device(name="npu-0", allow_multiple_allocations=shared, capacity=capacity),)
+    return _devices(allow_multiple_allocations=shared, capacity=capacity)
 
 
 _POLICY = "spec.devices[0].capacity[shares].requestPolicy"

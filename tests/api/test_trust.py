@@ -69,7 +69,7 @@ async def ask(folder: Path, cluster: Cluster) -> str:
 async def test_a_certificate_may_be_for_another_name(
     servers: Servers, pki: Path, tmp_path: Path
 ) -> None:
-    """`tls-server-name` is the name that is asked for and has to be in the certificate."""
+    """The client asks for `tls-server-name`, which must be in the certificate."""
     ca = str(pki / "ca.crt")
     named: Cluster = {"server": await servers.start("named-server"), "certificate-authority": ca}
     assert await ask(tmp_path, {**named, "tls-server-name": NAME}) == "node-1"
@@ -87,7 +87,7 @@ async def test_a_certificate_may_be_for_another_name(
 async def test_a_cluster_without_a_ca_is_trusted_as_the_system_does(
     servers: Servers, pki: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`SSL_CERT_FILE` names the system's CAs, as for kubectl; a stranger's are not among them."""
+    """`SSL_CERT_FILE` replaces the system's CAs, as for kubectl."""
     cluster: Cluster = {"server": await servers.start("server")}
     monkeypatch.setenv("SSL_CERT_FILE", str(pki / "ca.crt"))
     assert await ask(tmp_path, cluster) == "node-1"
@@ -97,7 +97,7 @@ async def test_a_cluster_without_a_ca_is_trusted_as_the_system_does(
 
 
 async def test_verification_can_be_turned_off(servers: Servers, pki: Path, tmp_path: Path) -> None:
-    """Neither the CA nor the name; `false` and nothing verify both."""
+    """`true` verifies neither CA nor name; `false` and a missing field verify both."""
     cluster: Cluster = {"server": await servers.start("strange-server")}
     unverified = {**cluster, "insecure-skip-tls-verify": True}
     assert await ask(tmp_path, unverified) == "node-1"
