@@ -1,4 +1,4 @@
-"""A watcher whose clock stands still until the test moves it, and what it asks meanwhile."""
+"""A watcher whose clock stands still until the test moves it, and the calls that it makes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dev.rig.looking import Relay
 from dev.rig.waiting import HANG_SECONDS
 from tests.ascend.watching import Watching
 from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.types import Assertion, ChipRef, FaultEvent
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
@@ -26,15 +27,17 @@ NODE: Final = -1
 
 
 class Counted(Dcmi):
-    """A library that counts what is asked of which card, and holds calls up.
+    """A library that counts calls, and holds them up or fails as tests want it.
 
     Attributes:
         asked: How often, by a word for the call and the card.
         held: Calls wait for these, by the same word, or by it and the card.
         waiting: How many calls have come to one of these.
         inside: Those that are still there.
-        handler: Tests may have it say what the library does not.
+        handler: Takes events; tests may call it.
         before_subscription: Called then.
+        lost: The error with which it answers about a card, until it is initialised again.
+        stays_lost: Whether initialising does not help.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -45,6 +48,8 @@ class Counted(Dcmi):
         self.inside: list[object] = []
         self.handler: Callable[[FaultEvent], None] = lambda _: None
         self.before_subscription: Callable[[], object] = lambda: None
+        self.lost: dict[int, DcmiError] = {}
+        self.stays_lost = False
 
     def _count(self, what: str, card: int) -> None:
         self.asked[what, card] += 1
@@ -59,6 +64,8 @@ class Counted(Dcmi):
     def init(self) -> None:
         """Count it."""
         self._count("init", NODE)
+        if not self.stays_lost:
+            self.lost.clear()
         super().init()
 
     def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
@@ -69,9 +76,17 @@ class Counted(Dcmi):
         super().subscribe(handler)
 
     def health(self, address: ChipRef) -> int:
-        """Count it."""
+        """Count it, or fail."""
         self._count("health", address.ids[0])
+        if error := self.lost.get(address.ids[0]):
+            raise error
         return super().health(address)
+
+    def boot_status(self, chip: ChipRef) -> int:
+        """Fail, perhaps."""
+        if error := self.lost.get(chip.ids[0]):
+            raise error
+        return super().boot_status(chip)
 
     def network_health(self, address: ChipRef) -> int:
         """Count it."""
@@ -80,12 +95,12 @@ class Counted(Dcmi):
 
 
 class Remembered(NodeFaults):
-    """What is known of faults, by the test's clock.
+    """The history of faults, by the test's clock.
 
     Attributes:
-        is_saving: Whether that goes on.
-        looked_up: How often somebody asked for the time, as each round of the watcher does.
-        saves: How often it was to be saved.
+        is_saving: Whether a save goes on.
+        looked_up: How often code asked for the time, as each round of the watcher does.
+        saves: How often `save_apart` was called.
         slow: Each save waits for it.
     """
 
@@ -142,10 +157,10 @@ class Paced:
         assert self.watching.status.value.answered
 
     async def settle(self) -> None:
-        """Let everybody do what is due now.
+        """Let all tasks do what is due now.
 
         Raises:
-            AssertionError: Somebody does not rest.
+            AssertionError: A task does not rest.
         """
         done: object = None
 
@@ -154,10 +169,10 @@ class Paced:
             before, done = done, self._done()
             return done == before and not self._is_at_work
 
-        await _until(rests, "somebody does not rest")
+        await _until(rests, "a task does not rest")
 
     def _done(self) -> tuple[object, ...]:
-        """What differs as soon as somebody begins or ends something."""
+        """What differs as soon as a task begins or ends a call or a round."""
         return len(self._relay.devices), self.faults.looked_up, self._is_at_work
 
     @property
@@ -173,15 +188,15 @@ class Paced:
         await self.settle()
 
     async def jump_into(self, seconds: float, *calls: str | tuple[str, int]) -> None:
-        """Let so much time pass, after which somebody makes one of these, which do not return."""
+        """Let so much time pass, and wait for one of these calls, which do not return."""
         assert self._clock is not None
         self.dcmi.held = {call: threading.Event() for call in calls}
         before = self.dcmi.waiting
         self._clock.jump(seconds)
-        await _until(lambda: self.dcmi.waiting > before, "nobody calls")
+        await _until(lambda: self.dcmi.waiting > before, "no task calls")
 
     async def let_go(self) -> None:
-        """Let the calls return that do not, and wait for them and what follows."""
+        """Let held calls return, and wait for them and what follows."""
         held, self.dcmi.held = self.dcmi.held, {}
         for gate in held.values():
             gate.set()
@@ -195,7 +210,7 @@ class Paced:
         assertion: Assertion = Assertion.NOTICE,
         heard_at: float = 0.0,
     ) -> None:
-        """Have the driver tell something of a chip that is not so, or not yet."""
+        """Have the driver send an event without its fault, or ahead of it."""
         event = FaultEvent(
             logic_id=logic_id,
             code=code,
@@ -209,7 +224,7 @@ class Paced:
 
     @property
     def board(self) -> Board:
-        """What is known."""
+        """The newest Board."""
         return self.watching.board.value
 
     def health(self, number: int) -> ChipHealth:

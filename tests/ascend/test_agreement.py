@@ -1,4 +1,4 @@
-"""Which of a chip's readings are sure, on a clock of the test's own."""
+"""Which readings of a chip are confirmed, on a clock of the test's own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUSY = HealthSample(unmonitored="busy")
 
 
 def well() -> ChipFaults:
-    """A chip of which nothing was wrong a minute ago."""
+    """A chip that was healthy a minute ago."""
     faults = chip()
     faults.see(listing(), START - 60)
     return faults
@@ -58,20 +58,10 @@ def test_a_reading_and_its_event_make_a_fault() -> None:
         assert faults.recheck_at is None
 
 
-def test_an_event_ahead_of_the_list_agrees_with_it_later() -> None:
-    """The fault begins when the list has it."""
-    faults = well()
-    faults.note(event(BUSINESS), START)
-    faults.see(listing(), START)
-    assert faults.health(START).state is HealthState.HEALTHY
-    faults.see(listing(BUSINESS), START + 10)
-    assert faults.health(START + 10).faults[0].since == START
-
-
 @pytest.mark.parametrize("between", [listing(), BUSY, HealthSample(codes=None)])
 @pytest.mark.parametrize("reading", [MISSING, listing(BUSINESS, severity=Severity.MINOR)])
 def test_readings_agree_only_in_a_row(reading: HealthSample, between: HealthSample) -> None:
-    """What one says minutes before another, and none in between, was said once each time."""
+    """Two that say so with another one between them do not."""
     faults = well()
     for second in range(0, 40, 4):
         faults.see(reading, START + second)
@@ -102,8 +92,8 @@ def test_a_chip_that_is_asked_in_vain_is_unknown_after_twenty_seconds() -> None:
     assert faults.health(START + 60).state is HealthState.HEALTHY
 
 
-def test_a_chip_that_is_gone_starts_and_is_gone_again_is_doubted_anew() -> None:
-    """A chip that starts is there; only what is said twice in a row makes it gone."""
+def test_a_chip_that_came_back_is_gone_only_after_two_readings() -> None:
+    """As the first time."""
     faults = well()
     for second, reading in enumerate([MISSING, MISSING, listing(), MISSING]):
         faults.see(reading, START + second)
@@ -111,7 +101,7 @@ def test_a_chip_that_is_gone_starts_and_is_gone_again_is_doubted_anew() -> None:
 
 
 def test_a_chip_that_is_gone_stays_gone() -> None:
-    """No reading that says it again makes it doubtful, or due for another one."""
+    """Another reading that says so makes it neither doubtful nor due for another one."""
     faults = well()
     told = []
     for second in range(6):
@@ -122,8 +112,8 @@ def test_a_chip_that_is_gone_stays_gone() -> None:
     assert faults.recheck_at is None
 
 
-def test_of_a_full_list_no_code_is_over_by_not_being_in_it() -> None:
-    """A severe fault that its event told stands until the list has room, or its end is told."""
+def test_a_code_that_a_full_list_lacks_is_not_over() -> None:
+    """A severe fault of an event stands until the list has room, or an event ends it."""
     crowd = {0x80000000 + number: "" for number in range(128)}
     full = HealthSample(codes=crowd, is_full=True, severity=Severity.MINOR)
     for is_told in (True, False):

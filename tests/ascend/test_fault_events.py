@@ -29,7 +29,7 @@ EVENT = FaultEvent(
 )
 
 
-async def test_an_event_brings_what_the_driver_says(dcmi: Dcmi, control: BoardControl) -> None:
+async def test_an_event_has_what_the_driver_says(dcmi: Dcmi, control: BoardControl) -> None:
     """Chip by logic id, code, severity, when it was raised, and when it was heard, in seconds."""
     woken = trio.Event()
     inbox = EventInbox(woken.set)
@@ -47,7 +47,7 @@ async def test_an_event_brings_what_the_driver_says(dcmi: Dcmi, control: BoardCo
     assert before <= event.heard_at <= time.monotonic()
 
 
-def test_what_newer_drivers_tell_does_no_harm(dcmi: Dcmi) -> None:
+def test_events_of_newer_drivers_do_no_harm(dcmi: Dcmi) -> None:
     """Numbers that we do not know are None; events of another kind are laid out otherwise."""
     told: list[FaultEvent] = []
     dcmi.init()
@@ -81,7 +81,7 @@ async def test_a_process_subscribes_once(dcmi: Dcmi) -> None:
 
 
 def test_events_after_the_end_of_trio_do_no_harm(dcmi: Dcmi, control: BoardControl) -> None:
-    """The library goes on calling; nobody is there, and nothing is raised."""
+    """The library goes on calling; nothing is raised."""
     arrived = threading.Event()
 
     async def subscribe() -> EventInbox:
@@ -101,8 +101,8 @@ def test_events_after_the_end_of_trio_do_no_harm(dcmi: Dcmi, control: BoardContr
     assert arrived.wait(5)
 
 
-async def test_a_busy_watcher_loses_no_codes() -> None:
-    """Beyond the capacity the last events of each code are kept, in order, and the rest counted."""
+async def test_a_busy_watcher_loses_events_not_memory() -> None:
+    """Beyond the capacity the last events of so many codes are kept, and the others counted."""
     inbox = EventInbox(lambda: None)
     for _ in range(CAPACITY):
         inbox.put(EVENT)
@@ -117,12 +117,6 @@ async def test_a_busy_watcher_loses_no_codes() -> None:
         float(number) for number in range(3, EVENTS_OF_CODE + 3)
     ]
     assert len(events) == CAPACITY + EVENTS_OF_CODE + 1
-    assert inbox.take() == ([], 0)
-
-
-async def test_what_is_too_much_is_counted() -> None:
-    """A watcher that is busy loses events, not memory."""
-    inbox = EventInbox(lambda: None)
     for code in range(CAPACITY + CODES + 3):
         inbox.put(replace(EVENT, code=code))
     events, lost = inbox.take()
@@ -131,7 +125,7 @@ async def test_what_is_too_much_is_counted() -> None:
 
 
 async def test_a_burst_of_events_wakes_once() -> None:
-    """Who is woken takes them all."""
+    """One turn takes them all."""
     woken: list[None] = []
     inbox = EventInbox(lambda: woken.append(None))
     for _ in range(3):
@@ -140,8 +134,8 @@ async def test_a_burst_of_events_wakes_once() -> None:
     assert len(woken) == 1
 
 
-def test_a_driver_that_refuses_is_handed_nothing_to_keep(dcmi: Dcmi, control: BoardControl) -> None:
-    """It is asked again and again: what it was to call goes each time."""
+def test_a_driver_that_refuses_keeps_no_handler(dcmi: Dcmi, control: BoardControl) -> None:
+    """It is asked again and again, each time with another handler."""
 
     class Handler:
         def put(self, event: FaultEvent) -> None:

@@ -1,4 +1,4 @@
-"""Chips that are listed and do not answer, wholly or in part, and those that are gone."""
+"""Chips that are listed and do not answer, wholly or in part, and chips that are gone."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trio_npu_dra.ascend.dcmi.types import ChipRef, Link
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import discover, without_cards
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profile
 
 
 @pytest.mark.parametrize(
     "function", ["dcmi_get_device_logic_id", "dcmi_get_device_chip_info_v2", "dcmi_get_device_type"]
 )
-async def test_a_chip_that_does_not_tell_who_it_is_is_left_out(
+async def test_a_chip_that_does_not_tell_its_identity_is_left_out(
     look: Look,
     dcmi: Dcmi,
     control: BoardControl,
@@ -150,18 +150,9 @@ async def test_beside_a_silent_card_one_is_gone_only_if_the_bus_has_lost_it(
 
 
 async def test_a_chip_that_is_listed_again_is_not_gone(board: Board, look: Look) -> None:
-    """Be it the same one, or another one in its place: what it says now counts."""
+    """The same one, or another one in its place: its new facts count."""
     other = with_other(with_other(board, 4, gone=True), 5, gone=True, uuid="another")
     assert await look(other) == board
-
-
-async def test_a_gone_chip_in_whose_place_one_hangs_half_way_lends_it_no_facts(
-    board: Board, look: Look, relay: Relay
-) -> None:
-    """It may be another one: until it tells its die id, nothing is known of it."""
-    relay.refused.add(("describe", ChipRef(2, 0)))
-    fresh = await look(with_other(board, 2, gone=True))
-    assert (fresh.chips[2].gone, fresh.chips[2].uuid) == (False, None)
 
 
 @pytest.mark.parametrize("tells_die", [True, False])
@@ -179,20 +170,6 @@ async def test_a_chip_with_another_physical_id_is_on_the_board_once(
     assert await look(once) == board
 
 
-async def test_a_chip_that_hangs_half_way_keeps_its_name(
-    dcmi: Dcmi, look: Look, relay: Relay
-) -> None:
-    """A hang after the identity leaves an NPU without its other facts; the others are whole."""
-    dcmi.init()
-    relay.refused.add(("describe", ChipRef(2, 0)))
-    board = await look()
-    assert len(board.chips) == 8
-    assert "card 2 device 0" in board.unanswered[0]  # to be read again
-    assert board.chips[2].chip_name == "910B4"
-    assert board.chips[2].uuid is None
-    assert board.chips[3].uuid is not None
-
-
 def with_other(board: Board, number: int, **facts: object) -> Board:
     """The Board with other facts about one NPU."""
     npus = [*board.chips]
@@ -200,26 +177,35 @@ def with_other(board: Board, number: int, **facts: object) -> Board:
     return replace(board, chips=tuple(npus))
 
 
-async def test_a_known_chip_that_hangs_half_way_keeps_its_facts(
+async def test_a_chip_that_hangs_half_way_keeps_its_known_facts(
     board: Board, look: Look, relay: Relay, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its die id above all, by which its faults are remembered; what it still told is new.
+    """Its die id above all, by which its faults are remembered; its identity is new.
 
-    A chip in another place is another one, whatever its number. It is said once.
+    A chip that is not known, was gone or in another place has none, whatever its number. The log
+    has it once.
     """
     relay.refused.add(("describe", ChipRef(2, 0)))
     fresh = await look(with_other(board, 2, logic_id=99))
     assert fresh.chips == board.chips
-    assert caplog.text.count("facts are not answered") == 1
-    moved = await look(with_other(fresh, 2, ref=ChipRef(9, 0)))
-    assert (moved.chips[2].ref, moved.chips[2].uuid) == (ChipRef(2, 0), None)
-    assert caplog.text.count("facts are not answered") == 1
+    for known in (
+        EMPTY_BOARD,
+        with_other(fresh, 2, ref=ChipRef(9, 0)),
+        with_other(fresh, 2, gone=True),
+    ):
+        found = await look(known)
+        assert found.chips[2].ref == ChipRef(2, 0)
+        assert (found.chips[2].gone, found.chips[2].uuid) == (False, None)
+        assert found.chips[2].chip_name == "910B4"
+        assert found.chips[3].uuid is not None
+        assert "card 2 device 0" in found.unanswered[0]  # has it read again
+    assert caplog.text.count("facts are not answered") == 2  # known, and on an empty Board
 
 
 async def test_a_silent_chip_keeps_its_links_and_so_its_ring(
     board: Board, look: Look, control: BoardControl
 ) -> None:
-    """A domain does not fall apart while somebody does not answer; links that are told are new."""
+    """A domain does not fall apart while a chip does not answer; other links are new."""
     control.set_return_code("dcmi_get_device_logic_id", -8012, 2)
     fresh = await look(replace(board, links=dict.fromkeys(board.links, Link.PHB)))
     assert {pair for pair, link in fresh.links.items() if link is Link.PHB} == {
@@ -239,10 +225,10 @@ class Muddled(Dcmi):
         return super().physical_id(0 if logic_id == 1 else logic_id)
 
 
-async def test_chips_that_tell_one_physical_id_are_left_out(
+async def test_chips_with_one_physical_id_are_left_out(
     worker: DcmiWorker, simulated: SimulatedBoard, host: Host, look: Look, dcmi: Dcmi
 ) -> None:
-    """Which of them has the device node is not known; what was known before stands."""
+    """Which of them has the device node is unknown; known facts stand."""
     muddled = Muddled.load(simulated.root)
     muddled.init()
     board = await discover(worker, muddled, host)

@@ -28,7 +28,7 @@ from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, FaultLevel
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip, FaultLevel
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.ascend.watcher import read_board, watch_board
 from trio_npu_dra.kit.base.observable import Observable
@@ -271,32 +271,20 @@ class Watchers:
                 task_status.started(scope)
 
 
-def verdicts(board: Board) -> dict[str, tuple[str, set[tuple[int, str]]]]:
-    """What is known of each NPU, but for since when, and for what a day's events add to it."""
-    return {
-        npu.name: (
-            npu.health.unmonitored,
-            {
-                (fault.code, fault.level)
-                for fault in npu.health.faults
-                if fault.level is not FaultLevel.MANUALLY_SEPARATE_NPU
-            },
-        )
+def is_as_fresh(board: Board, fresh: Board) -> bool:
+    """Whether *board* says what *fresh* does, except for times and codes that separated an NPU."""
+    separated = {
+        (npu.name, fault.code)
         for npu in board.chips
+        for fault in npu.health.faults
+        if fault.level is FaultLevel.MANUALLY_SEPARATE_NPU
     }
 
+    def verdict(npu: Chip) -> tuple[object, ...]:
+        faults = (f for f in npu.health.faults if (npu.name, f.code) not in separated)
+        return npu.name, npu.health.unmonitored, *((fault.code, fault.level) for fault in faults)
 
-def is_as_fresh(board: Board, fresh: Board) -> bool:
-    """Whether *board* says what *fresh* does; a code that separated an NPU may be over."""
-    said, truth = verdicts(board), verdicts(fresh)
-    for npu in board.chips:
-        for fault in npu.health.faults:
-            if fault.level is FaultLevel.MANUALLY_SEPARATE_NPU:
-                truth[npu.name] = (
-                    truth[npu.name][0],
-                    {one for one in truth[npu.name][1] if one[0] != fault.code},
-                )
-    return said == truth
+    return [*map(verdict, board.chips)] == [*map(verdict, fresh.chips)]
 
 
 async def follow(
