@@ -24,14 +24,15 @@ demo *arguments:
 # unit, port and loop tests, two processes for each core; arguments go to pytest
 test *arguments:
     @# Keep bytecode: otherwise each process of the tests compiles every module again.
-    PYTHONDONTWRITEBYTECODE= python -m pytest -n auto --dist worksteal --durations 20 {{arguments}}
+    PYTHONDONTWRITEBYTECODE= python -m pytest -n auto --dist worksteal --durations 20 \
+        --override-ini faulthandler_timeout=900 {{arguments}}
 
 # the same tests with the lines and branches that they reach; takes twice as long
 coverage *arguments: (test "--cov" arguments)
 
 # test what Helm makes of the chart; builds Helm and Kubernetes the first time, which takes minutes
 chart *arguments:
-    python -m pytest --time-limit 3600 tests/helm {{arguments}}
+    python -m pytest tests/helm {{arguments}}
 
 # test on real Kubernetes, version by version: kind's if it is there, else built here; root, Debian, long
 e2e *arguments:

@@ -16,8 +16,6 @@ from dev.rig.compiled import compiled_simulator
 if TYPE_CHECKING:
     from dev.rig.parts import Rig
 
-pytest_plugins = ["tests.time_limit"]
-
 # An example has no time limit: the first draw alone builds tables of all characters, which takes
 # seconds on a busy machine.
 _untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -33,7 +33,6 @@ LEFT_OUT = ("tests/simulator/test_occupancy.py",)
 PYTEST = (
     *("python3", "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"),
     *("--hypothesis-profile", "few", *(f"--ignore={path}" for path in LEFT_OUT)),
-    *("--time-limit", "3600"),
 )
 DEMO = ("python3", "-m", "trio_npu_dra.agent.cli.main", "demo")
 ENVIRONMENT: Mapping[str, str] = {

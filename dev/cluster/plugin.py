@@ -13,7 +13,6 @@ from dev.cluster.releases import DEFAULT, RELEASES
 from dev.kind.cluster import KindCluster
 
 LOGS = pytest.StashKey[Path]()
-BUILD_SECONDS = 3600
 MARKERS = (
     "cluster: needs a real Kubernetes node (root, minutes)",
     "every_version: what it tests may differ between versions of Kubernetes or containerd",
@@ -38,8 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the markers known; the first test may have to build Kubernetes."""
-    config.option.time_limit += BUILD_SECONDS
+    """Make the markers known."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
 

@@ -135,7 +135,7 @@ def main(target: str, minutes: str, result: str) -> int:
     )
     timed = Timed(float(minutes) * 60)
     options = ["-q", "--tb=short", "-p", "no:cacheprovider", "--hypothesis-profile=fuzz"]
-    options += [f"--time-limit={60 * float(minutes) + 900}"]
+    options += ["-o", f"faulthandler_timeout={60 * float(minutes) + 900}"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is imported above
     status = pytest.main([str(FOLDER / f"test_{target}.py"), *options], plugins=[timed])
     Path(result).write_text(json.dumps({"runs": timed.runs, "findings": timed.findings}))

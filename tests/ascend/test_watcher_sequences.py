@@ -1,4 +1,4 @@
-"""Whatever happens to chips and to the watcher: in the end the Board is that of a fresh read.
+r"""Whatever happens to chips and to the watcher: in the end the Board is that of a fresh read.
 
 The board is simulated, its library real; faults come and go, events are ahead of the list of codes
 or behind it or say what is not so, calls fail, chips drop and return, and watchers end and begin,
@@ -6,7 +6,8 @@ in sequences that hypothesis makes up. A model says how often each fault came. W
 `--hypothesis-profile=full` the sequences are more, and longer. This looks for new ones, about eight
 minutes on two cores:
 
-    just test tests/ascend/test_watcher_sequences.py --hypothesis-profile=long --time-limit=7200
+    just test tests/ascend/test_watcher_sequences.py --hypothesis-profile=long \
+        -o faulthandler_timeout=7200
 """
 
 from __future__ import annotations

@@ -54,8 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep what the tests have to say, and make the markers known; give long tests their time."""
-    config.option.time_limit += config.option.idle_seconds + config.option.churn_seconds
+    """Keep what the tests have to say, and make the markers known."""
     config.stash[NOTES] = []
     for line in MARKERS:
         config.addinivalue_line("markers", line)
