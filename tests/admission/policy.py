@@ -14,7 +14,7 @@ from typing import Any, Final
 import cel
 
 from tests.test_manifests import load
-from trio_npu_dra.tools.cluster.cel.tokens import Token, tokens
+from trio_npu_dra.tools.cluster.cel.tokens import CelToken, tokens
 
 AGENT: Final = "system:serviceaccount:ascend-dra:ascend-npu-dra-kubeletplugin"
 NODE: Final = "node-a"
@@ -129,7 +129,7 @@ def _compiled(expression: str) -> cel.Program:
     return cel.compile(expression)
 
 
-def _partitions(words: Sequence[Token], variables: Mapping[str, str]) -> Iterator[str]:
+def _partitions(words: Sequence[CelToken], variables: Mapping[str, str]) -> Iterator[str]:
     """An expression in what the library parses, each variable replaced by its own."""
     at, is_optional = 0, False
     while at < len(words):
@@ -151,7 +151,7 @@ def _partitions(words: Sequence[Token], variables: Mapping[str, str]) -> Iterato
             at, is_optional = at + 1, False
 
 
-def _end(words: Sequence[Token], opening: int) -> int:
+def _end(words: Sequence[CelToken], opening: int) -> int:
     """Where the bracket is closed."""
     wanted: list[str] = []
     for at in range(opening, len(words)):

@@ -6,8 +6,7 @@ import pytest
 
 from dev.explain.selectors import ADMITTING, FAILING, NPU
 from dev.explain.world import DRIVER
-from trio_npu_dra.tools.cluster.cel import apart
-from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
+from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided, apart
 from trio_npu_dra.tools.cluster.objects import AnyDevice
 
 DEVICE = AnyDevice.model_validate(NPU)

@@ -301,7 +301,7 @@ def test_who_looks_on_needs_counters(has: str) -> None:
     found = explain_pod(Pod.model_validate(pod("look", "look")), view)
 
     assert found.outcome is Outcome.WAITS
-    assert "none of them has counters and shares left" in found.sentence
+    assert "none has counters and shares left" in found.sentence
     assert "needs what claim default/infer (pod infer-0) has of the same counters" in found.sentence
 
 

@@ -9,8 +9,8 @@ from dev.explain.reasons import RING, held, npu, shared
 from dev.explain.world import DRIVER, Wire, ask, claim, class_, node, pod, slice_, view_of
 from tests.explain.brute_force import exists
 from trio_npu_dra.kit.api.pods import Pod
+from trio_npu_dra.tools.cluster.cel import SelectorFails
 from trio_npu_dra.tools.cluster.cel.selector import matches
-from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails
 from trio_npu_dra.tools.cluster.explain.explanation import Explanation, Outcome
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.objects import AnyDevice

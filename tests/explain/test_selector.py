@@ -6,8 +6,8 @@ import pytest
 
 from dev.explain.selectors import ADMITTING, FAILING, HERE, NPU
 from dev.explain.world import DRIVER
+from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.cel.selector import matches
-from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.objects import AnyDevice
 
 DEVICE = AnyDevice.model_validate(NPU)

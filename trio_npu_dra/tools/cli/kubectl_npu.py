@@ -11,7 +11,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +30,8 @@ from trio_npu_dra.tools.login.login import log_in
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from trio_npu_dra.tools.cli.npu_answers import Answer
+
 _LIBRARIES: Final = ("cel", "rich")
 _PAUSE: Final = 0.3
 """Seconds after a change: what belongs together comes together."""
@@ -38,18 +39,10 @@ _LONGEST: Final = 60.0
 """Seconds after which all is read again, whatever a watch says."""
 _STYLES: Final = {
     "bold red": (r"\bunhealthy\b", r"\bfails\b", r"<- too few"),
-    "yellow": (r"\bwaits\b", r"\bis not decided\b", r"\bshared\b"),
+    "yellow": (r"\bwaits\b", r"\bis undecided\b", r"\bshared\b"),
     "green": (r"\bfree\b", r"\bhas its devices\b", r"\bcan be served\b", r"could serve it"),
     "bold": (r"^[A-Z][A-Z ]+$", r"^claim \S+", r"^pod \S+"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What is printed: lines for people, or data."""
-
-    lines: tuple[str, ...]
-    wire: dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -184,11 +177,11 @@ async def _print_answers(client: KubeClient, asked: argparse.Namespace) -> None:
         versions: dict[type[KubeObject], str] = {}
         if asked.watch:
             _, versions = await read_devices(client)
-        answer = await _answer(client, asked)
-        if answer.wire != last:
+        lines, wire = await _answer(client, asked)
+        if wire != last:
             say(*(between if last is not None else ()))
-            _print(answer, asked.output)
-            last = answer.wire
+            _print(lines, wire, asked.output)
+            last = wire
         if not asked.watch:
             return
         await _changed(client, versions)
@@ -215,26 +208,20 @@ async def _changed(client: KubeClient, versions: Mapping[type[KubeObject], str])
 
 
 async def _answer(client: KubeClient, asked: argparse.Namespace) -> Answer:
-    # The command line is parsed, and a missing package told, before these are imported.
+    # The command line is parsed, and a missing package reported, before these are imported.
     from trio_npu_dra.tools.cli import npu_answers  # noqa: PLC0415
 
     match asked.command:
         case "node":
-            lines, wire = await npu_answers.node(client, asked.name, asked.driver)
+            return await npu_answers.node(client, asked.name, asked.driver)
         case "explain":
-            lines, wire = await _explain(client, asked)
+            return await _explain(client, asked)
         case "why-unhealthy":
-            lines, wire = await npu_answers.why_unhealthy(client, asked.name, asked.driver)
-        case _:
-            lines, wire = await npu_answers.overview(
-                client, asked.driver, is_wide=asked.output == "wide"
-            )
-    return Answer(tuple(lines), wire)
+            return await npu_answers.why_unhealthy(client, asked.name, asked.driver)
+    return await npu_answers.overview(client, asked.driver, is_wide=asked.output == "wide")
 
 
-async def _explain(
-    client: KubeClient, asked: argparse.Namespace
-) -> tuple[Iterable[str], dict[str, Any]]:
+async def _explain(client: KubeClient, asked: argparse.Namespace) -> Answer:
     """Of a bare name first the pod, then the claim.
 
     Raises:
@@ -261,18 +248,18 @@ async def _explain(
     raise ConfigError(f"there is no {words} {name} in {where}")
 
 
-def _print(answer: Answer, form: str) -> None:
+def _print(lines: Iterable[str], wire: Mapping[str, Any], form: str) -> None:
     if form == "json":
-        say(*json.dumps(answer.wire, indent=2).splitlines())
+        say(*json.dumps(wire, indent=2).splitlines())
         return
     if form == "yaml":
-        say(*yaml.safe_dump(answer.wire, sort_keys=False).splitlines())
+        say(*yaml.safe_dump(wire, sort_keys=False).splitlines())
         return
     from rich.console import Console  # noqa: PLC0415
 
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
-        for line in answer.lines:
+        for line in lines:
             console.print(styled(line))
     print(captured.get(), end="", flush=True)  # noqa: T201 - its lines are styled
 

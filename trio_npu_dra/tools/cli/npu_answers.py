@@ -25,8 +25,8 @@ from trio_npu_dra.tools.cluster.gather import (
 )
 from trio_npu_dra.tools.cluster.objects import Claim
 
-Said = tuple[Iterable[str], dict[str, Any]]
-"""Lines for people, and the same as data."""
+Answer = tuple[Iterable[str], dict[str, Any]]
+"""Lines for people, and the facts as data."""
 
 
 async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], tuple[str, ...]]:
@@ -35,14 +35,14 @@ async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], 
     return fleet(view, driver), view.doubts
 
 
-async def overview(client: KubeClient, driver: str, *, is_wide: bool) -> Said:
+async def overview(client: KubeClient, driver: str, *, is_wide: bool) -> Answer:
     """The cluster by node; wide has a row for each device."""
     nodes, doubts = await _fleet(client, driver)
     lines = npu_words.device_lines(nodes) if is_wide else npu_words.fleet_lines(nodes)
     return (*lines, *npu_words.doubt_lines(doubts)), npu_wire.fleet_wire(nodes, doubts)
 
 
-async def node(client: KubeClient, name: str, driver: str) -> Said:
+async def node(client: KubeClient, name: str, driver: str) -> Answer:
     """One node.
 
     Raises:
@@ -74,7 +74,7 @@ async def only_namespace(client: KubeClient, kind: str, name: str) -> str | None
     return found[0] if found else None
 
 
-async def explain_pod(client: KubeClient, name: str, namespace: str) -> Said:
+async def explain_pod(client: KubeClient, name: str, namespace: str) -> Answer:
     """Why a pod waits.
 
     Raises:
@@ -86,7 +86,7 @@ async def explain_pod(client: KubeClient, name: str, namespace: str) -> Said:
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
 
 
-async def explain_claim(client: KubeClient, name: str, namespace: str) -> Said:
+async def explain_claim(client: KubeClient, name: str, namespace: str) -> Answer:
     """Why a claim waits.
 
     Raises:
@@ -98,7 +98,7 @@ async def explain_claim(client: KubeClient, name: str, namespace: str) -> Said:
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
 
 
-async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Said:
+async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Answer:
     """What is wrong with a device.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.tools.cluster.diagnosis import Diagnosis
 from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, Explanation
-from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Step
+from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId
 
@@ -119,7 +119,7 @@ def _funnel(one: Funnel) -> Wire:
     }
 
 
-def _step(step: Step) -> Wire:
+def _step(step: FunnelStep) -> Wire:
     return {
         "left": step.left,
         "words": step.words,

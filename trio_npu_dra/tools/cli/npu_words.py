@@ -13,7 +13,7 @@ from trio_npu_dra.tools.cluster.explain.explanation import (
     GivenDevice,
     Outcome,
 )
-from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Step
+from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
 from trio_npu_dra.tools.cluster.explain.words import ask_words, loss_words, names_of
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow, Ring
 
@@ -26,7 +26,7 @@ _MEANS = {
     Outcome.FREE: "can be served",
     Outcome.WAITS: "waits",
     Outcome.FAILS: "fails",
-    Outcome.UNDECIDED: "is not decided",
+    Outcome.UNDECIDED: "is undecided",
 }
 _NODES = 12
 
@@ -182,7 +182,7 @@ def _funnel_lines(one: Funnel) -> Iterator[str]:
         yield from (f"    {' ' * width}   {line}" for line in _losses(step))
 
 
-def _losses(step: Step) -> Iterator[str]:
+def _losses(step: FunnelStep) -> Iterator[str]:
     for loss in step.losses[:4]:
         devices = f" ({names_of(loss.devices)})" if loss.devices else ""
         yield f"{loss_words([loss])}{devices}"

@@ -19,14 +19,14 @@ class NoSuchDevice(DriverError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The answer.
+    """What is wrong with one device.
 
     Attributes:
         title: `npu-3 of n1`.
         row: The device.
         taints: Each with its effect and since when.
-        events: Those of the node that are about the device, the newest last.
-        doubts: What we may not read.
+        events: The node's Events about the device, the newest last.
+        doubts: What may not be read.
     """
 
     title: str
@@ -65,26 +65,21 @@ def diagnosis(
 ) -> Diagnosis:
     """What is wrong with a device, given all Events of its node."""
     name = row.device.name
-    about = sorted(
-        (event for event in events if name in _words(event.message or "")),
-        key=lambda event: event.when,
-    )
+    about = [
+        event for event in events if name in (word.strip(":;,.") for word in event.message.split())
+    ]
+    about.sort(key=lambda event: event.when)
     return Diagnosis(
         title=f"{name} of {node}",
         row=row,
         taints=tuple(
-            f"{taint_words(taint)} since {taint.time_added or 'a time that is not told'}"
+            f"{taint_words(taint)} since {taint.time_added or 'an unknown time'}"
             for taint in row.device.taints
         ),
-        events=tuple(_line(event) for event in about[-_EVENTS:]),
+        events=tuple(
+            f"{event.when or '-'} {event.type} {event.reason}: {event.message}"
+            + (f" ({event.count} times)" if event.count > 1 else "")
+            for event in about[-_EVENTS:]
+        ),
         doubts=doubts,
     )
-
-
-def _words(message: str) -> list[str]:
-    return [word.strip(":;,.") for word in message.split()]
-
-
-def _line(event: Event) -> str:
-    times = f" ({event.count} times)" if event.count and event.count > 1 else ""
-    return f"{event.when or '-'} {event.type} {event.reason}: {event.message}{times}"

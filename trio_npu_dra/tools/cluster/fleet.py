@@ -28,7 +28,7 @@ _PARTITION: Final = re.compile(r"npu-\d+-.")
 """The names of partitions, for those of which nothing else is known any more."""
 
 
-class State(StrEnum):
+class DeviceState(StrEnum):
     """How a device is to a claim that comes now."""
 
     FREE = "free"
@@ -55,7 +55,7 @@ class DeviceRow:
     id: DeviceId
     device: AnyDevice
     is_published: bool = True
-    state: State
+    state: DeviceState
     is_barred: bool
     is_unhealthy: bool
     taints: tuple[str, ...]
@@ -82,7 +82,7 @@ class DeviceRow:
     @property
     def is_free(self) -> bool:
         """Whether a claim can have all of it."""
-        return self.state is State.FREE and not self.is_barred
+        return self.state is DeviceState.FREE and not self.is_barred
 
     @property
     def is_partition(self) -> bool:
@@ -144,7 +144,7 @@ class NodeRow:
     @property
     def used(self) -> int:
         """How many are in use, wholly or in part."""
-        return sum(row.state is not State.FREE for row in self.whole)
+        return sum(row.state is not DeviceState.FREE for row in self.whole)
 
     @property
     def unhealthy(self) -> int:
@@ -181,7 +181,17 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
                 flaws.setdefault(node, {})[pool.flaw_words] = None
     for id_ in withdrawn:
         node = places.get(PoolId(id_.driver, id_.pool), id_.pool)  # drivers name pools so, mostly
-        nodes.setdefault(node, []).append(_withdrawn(id_, held[id_]))
+        row = DeviceRow(
+            id=id_,
+            device=AnyDevice(name=id_.name),
+            is_published=False,
+            state=DeviceState.USED,
+            is_barred=False,
+            is_unhealthy=False,
+            taints=(),
+            holders=held[id_],
+        )
+        nodes.setdefault(node, []).append(row)
     return tuple(
         NodeRow(
             node=node,
@@ -200,11 +210,11 @@ def _row(
     in_use: Taken,
 ) -> DeviceRow:
     takers = () if in_use.has(placed.id) else pool.takers(placed, in_use)
-    state = State.FREE
+    state = DeviceState.FREE
     if placed.id in in_use.whole:
-        state = State.USED
+        state = DeviceState.USED
     elif placed.id in in_use.shared or takers:
-        state = State.SHARED
+        state = DeviceState.SHARED
     barring = [taint.key for taint in placed.device.taints if taint.effect in BLOCKING]
     row = DeviceRow(
         id=placed.id,
@@ -219,19 +229,6 @@ def _row(
         return row
     of_partitions = (one for other in takers for one in held.get(other.id, ()))
     return replace(row, holders=(*row.holders, *of_partitions))
-
-
-def _withdrawn(id_: DeviceId, holders: Sequence[Allotment]) -> DeviceRow:
-    return DeviceRow(
-        id=id_,
-        device=AnyDevice(name=id_.name),
-        is_published=False,
-        state=State.USED,
-        is_barred=False,
-        is_unhealthy=False,
-        taints=(),
-        holders=tuple(holders),
-    )
 
 
 def _rings(rows: Iterable[DeviceRow]) -> Iterator[Ring]:

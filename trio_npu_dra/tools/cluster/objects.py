@@ -80,7 +80,7 @@ class CelSelector(ApiModel):
     expression: str
 
 
-class Selector(ApiModel):
+class DeviceSelector(ApiModel):
     """selectors[]; a kind of selector that is not CEL has no *cel*."""
 
     cel: CelSelector | None = None
@@ -92,11 +92,11 @@ class CapacityRequest(ApiModel):
     requests: Named[str] = Field(default_factory=dict)
 
 
-class Ask(ApiModel):
+class ExactDeviceRequest(ApiModel):
     """What a request or a subrequest asks for."""
 
     device_class_name: str
-    selectors: Items[Selector] = ()
+    selectors: Items[DeviceSelector] = ()
     allocation_mode: str = "ExactCount"
     count: int = 1
     admin_access: bool | None = None
@@ -105,21 +105,21 @@ class Ask(ApiModel):
     derived_attributes: Items[Any] = ()
 
 
-class SubRequest(Ask):
+class DeviceSubRequest(ExactDeviceRequest):
     """firstAvailable[]."""
 
     name: str
 
 
-class Request(ApiModel):
+class DeviceRequest(ApiModel):
     """spec.devices.requests[]: *exactly*, or the first of *first_available* that can be had."""
 
     name: str
-    exactly: Ask | None = None
-    first_available: Items[SubRequest] = ()
+    exactly: ExactDeviceRequest | None = None
+    first_available: Items[DeviceSubRequest] = ()
 
 
-class Constraint(ApiModel):
+class DeviceConstraint(ApiModel):
     """spec.devices.constraints[]; of all requests if it names none."""
 
     requests: Items[str] = ()
@@ -127,17 +127,17 @@ class Constraint(ApiModel):
     distinct_attribute: str | None = None
 
 
-class ClaimDevices(ApiModel):
+class DeviceClaim(ApiModel):
     """spec.devices."""
 
-    requests: Items[Request] = ()
-    constraints: Items[Constraint] = ()
+    requests: Items[DeviceRequest] = ()
+    constraints: Items[DeviceConstraint] = ()
 
 
-class ClaimSpec(ApiModel):
+class ResourceClaimSpec(ApiModel):
     """spec of a ResourceClaim."""
 
-    devices: ClaimDevices = Field(default_factory=ClaimDevices)
+    devices: DeviceClaim = Field(default_factory=DeviceClaim)
 
 
 class PlacedAllocation(Allocation):
@@ -155,7 +155,7 @@ class ClaimStatus(ResourceClaimStatus):
 class Claim(ResourceClaim):
     """A ResourceClaim with its spec, which its author can make large and the daemon ignores."""
 
-    spec: ClaimSpec = Field(default_factory=ClaimSpec)
+    spec: ResourceClaimSpec = Field(default_factory=ResourceClaimSpec)
     status: ClaimStatus = Field(default_factory=ClaimStatus)
 
     @property
@@ -177,10 +177,10 @@ class Claim(ResourceClaim):
         return self.metadata.uid or self.title
 
 
-class ClassSpec(ApiModel):
+class DeviceClassSpec(ApiModel):
     """spec of a DeviceClass."""
 
-    selectors: Items[Selector] = ()
+    selectors: Items[DeviceSelector] = ()
     extended_resource_name: str | None = None
 
 
@@ -191,4 +191,4 @@ class DeviceClass(KubeObject):
     kind_name = "DeviceClass"
     plural = "deviceclasses"
 
-    spec: ClassSpec = Field(default_factory=ClassSpec)
+    spec: DeviceClassSpec = Field(default_factory=DeviceClassSpec)

@@ -1,5 +1,7 @@
-"""What else on a node serves NPUs, what is in the way, and what to do about it.
+"""Checks of a node: what else serves NPUs on it, and what is in the way of this driver.
 
-Each module looks at one subject. What it finds are facts, values of their own; its `judge` makes
-findings of them, without effects. Nothing is locked, written, moved or removed.
+Each module checks one subject, without effects; it must not know flags or forms of output. The
+command imports `examination`, `finding` and `places`.
 """
+
+__all__ = ["examination", "finding", "places"]

@@ -27,7 +27,7 @@ EXTENSION: Final = "client.authentication.k8s.io/exec"
 _KIND: Final = "ExecCredential"
 
 
-class Variable(ApiModel):
+class PluginVariable(ApiModel):
     """env[]."""
 
     name: str = Field(min_length=1)
@@ -48,7 +48,7 @@ class PluginConfig(ApiModel):
     api_version: Literal["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"]
     command: str = Field(min_length=1)
     args: Items[str] | None = None
-    env: Items[Variable] | None = None
+    env: Items[PluginVariable] | None = None
     install_hint: str | None = None
     provide_cluster_info: bool | None = None
     interactive_mode: Literal["Never", "IfAvailable", "Always"] | None = None

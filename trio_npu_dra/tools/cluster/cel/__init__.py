@@ -1,1 +1,19 @@
-"""CEL selectors of classes and claims, evaluated as the scheduler evaluates them, or not at all."""
+"""CEL selectors of DRA, evaluated as the scheduler does or not at all.
+
+It knows devices and quantities, and no pools, claims or pods. Other rooms import from `apart`
+(evaluation in a process of its own) and `selector`, and these exceptions.
+"""
+
+from __future__ import annotations
+
+from trio_npu_dra.kit.base.errors import DriverError
+
+__all__ = ["SelectorFails", "Undecided", "apart", "selector"]
+
+
+class Undecided(DriverError):
+    """This package cannot tell what the scheduler decides; the message says why."""
+
+
+class SelectorFails(DriverError):
+    """The selector fails for a device: the scheduler then gives up on the whole pod."""

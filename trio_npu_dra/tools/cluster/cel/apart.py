@@ -15,8 +15,8 @@ from subprocess import DEVNULL, PIPE, Popen
 from typing import IO, Final
 
 from trio_npu_dra.kit.api.objects import Device
+from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.cel.selector import Decide, matches
-from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
 
 SECONDS: Final = 5
 """CPU time for all selectors of one explanation; each takes some 60 µs for each device."""

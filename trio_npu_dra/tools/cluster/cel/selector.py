@@ -15,9 +15,9 @@ from typing import Any, Final, TypeAlias
 import cel
 
 from trio_npu_dra.kit.api.objects import Device
+from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.cel.functions import FUNCTIONS, quantity, version
-from trio_npu_dra.tools.cluster.cel.tokens import Token, rewritten, tokens
-from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
+from trio_npu_dra.tools.cluster.cel.tokens import CelToken, rewritten, tokens
 
 logging.getLogger("cel").setLevel(logging.CRITICAL + 1)  # errors in our functions are answers
 
@@ -47,7 +47,7 @@ _VERSION_METHODS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    words: tuple[Token, ...]
+    words: tuple[CelToken, ...]
     program: cel.Program
 
 
@@ -116,7 +116,7 @@ def _why(error: Exception) -> str:
     return text.partition("Python function call failed: ")[2].partition(": ")[2] or text
 
 
-def _refuse_differences(words: tuple[Token, ...], device: Device) -> None:
+def _refuse_differences(words: tuple[CelToken, ...], device: Device) -> None:
     """Refuse what the library evaluates in another way than the scheduler.
 
     It counts bytes where the scheduler counts characters, and a version equals no string where the

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trio_npu_dra.tools.cluster.cel.verdict import Undecided
+from trio_npu_dra.tools.cluster.cel import Undecided
 
 OPTIONAL_KEY: Final = "npuOptionalKey"
 DOMAIN: Final = "npuDomain"
@@ -30,14 +30,14 @@ _CLOSING: Final = {"(": ")", "[": "]", "[?": "]", "{": "}"}
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class CelToken:
     """A word of CEL: *kind* is `string`, `number`, `name` or `mark`."""
 
     kind: str
     text: str
 
 
-def tokens(expression: str) -> tuple[Token, ...]:
+def tokens(expression: str) -> tuple[CelToken, ...]:
     """The words of an expression, without space and comments.
 
     Raises:
@@ -49,12 +49,12 @@ def tokens(expression: str) -> tuple[Token, ...]:
         if match is None:
             raise Undecided(f"the CEL is not understood from {expression[at : at + 20]!r} on")
         if match.lastgroup != "space":
-            found.append(Token(str(match.lastgroup), match.group()))
+            found.append(CelToken(str(match.lastgroup), match.group()))
         at = match.end()
     return tuple(found)
 
 
-def rewritten(words: Sequence[Token]) -> str:
+def rewritten(words: Sequence[CelToken]) -> str:
     """The expression in what the library parses.
 
     Raises:
@@ -63,7 +63,7 @@ def rewritten(words: Sequence[Token]) -> str:
     return " ".join(_partitions(words))
 
 
-def _partitions(words: Sequence[Token]) -> Iterator[str]:
+def _partitions(words: Sequence[CelToken]) -> Iterator[str]:
     at = 0
     while at < len(words):
         text = words[at].text
@@ -85,7 +85,7 @@ def _partitions(words: Sequence[Token]) -> Iterator[str]:
             end = _end(words, at + 3)
             yield _bound(words[at + 4 : end])
             at = end + 1
-        elif text == "device" and words[at - 1 : at] != [Token("mark", ".")]:
+        elif text == "device" and words[at - 1 : at] != [CelToken("mark", ".")]:
             partition, at = _device(words, at)
             yield partition
         else:
@@ -93,12 +93,12 @@ def _partitions(words: Sequence[Token]) -> Iterator[str]:
             at += 1
 
 
-def _is_sign(words: Sequence[Token], at: int) -> bool:
+def _is_sign(words: Sequence[CelToken], at: int) -> bool:
     """Whether a minus is the sign of what follows, not a difference."""
     return at == 0 or (words[at - 1].kind == "mark" and words[at - 1].text not in {")", "]", "}"})
 
 
-def _device(words: Sequence[Token], at: int) -> tuple[str, int]:
+def _device(words: Sequence[CelToken], at: int) -> tuple[str, int]:
     """`device.attributes[...]` and `device.capacity[...]`: a map also for domains without facts."""
     dot, name, after = (*_texts(words, at + 1, 3), "", "", "")[:3]
     if dot != "." or name not in {"attributes", "capacity"}:
@@ -120,14 +120,14 @@ def _device(words: Sequence[Token], at: int) -> tuple[str, int]:
     return _optional_domain(words, name, key, end)
 
 
-def _optional_domain(words: Sequence[Token], name: str, key: str, end: int) -> tuple[str, int]:
+def _optional_domain(words: Sequence[CelToken], name: str, key: str, end: int) -> tuple[str, int]:
     """`device.attributes[?d]`: the scheduler's map has a value for each domain, so it is there."""
     if _texts(words, end + 1, 1) in {(".?",), ("[?",)}:
         return f"device.{name}.{DOMAIN}({key})", end + 1
     return f"optional.of(device.{name}.{DOMAIN}({key}))", end + 1
 
 
-def _refuse_chain(words: Sequence[Token], at: int, *, may_be_optional: bool = False) -> None:
+def _refuse_chain(words: Sequence[CelToken], at: int, *, may_be_optional: bool = False) -> None:
     """Refuse `a.?b.c`, where the second access is optional without saying so."""
     after = _texts(words, at, 3)
     is_call = len(after) == 3 and after[0] == "." and after[2] == "("
@@ -137,7 +137,7 @@ def _refuse_chain(words: Sequence[Token], at: int, *, may_be_optional: bool = Fa
         raise Undecided("an access that follows an optional access")
 
 
-def _bound(words: Sequence[Token]) -> str:
+def _bound(words: Sequence[CelToken]) -> str:
     """cel.bind(name, value, body): the body for the one element of a list."""
     parts = list(_parts(words))
     if len(parts) != 3 or len(parts[0]) != 1 or parts[0][0].kind != "name":
@@ -151,15 +151,17 @@ def _bound(words: Sequence[Token]) -> str:
     return f"[{rewritten(value)}].map({name.text}, {rewritten(body)})[0]"
 
 
-def _replaced(body: Sequence[Token], name: Token, value: Sequence[Token]) -> list[Token]:
-    found: list[Token] = []
+def _replaced(
+    body: Sequence[CelToken], name: CelToken, value: Sequence[CelToken]
+) -> list[CelToken]:
+    found: list[CelToken] = []
     for at, word in enumerate(body):
         is_field = at > 0 and body[at - 1].text in {".", ".?"}
         found += value if word == name and not is_field else [word]
     return found
 
 
-def _parts(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
+def _parts(words: Sequence[CelToken]) -> Iterator[Sequence[CelToken]]:
     """What is between the commas."""
     start = at = 0
     while at < len(words):
@@ -170,7 +172,7 @@ def _parts(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
     yield words[start:]
 
 
-def _end(words: Sequence[Token], opening: int) -> int:
+def _end(words: Sequence[CelToken], opening: int) -> int:
     """Where the bracket is closed."""
     open_: list[str] = []
     for at in range(opening, len(words)):
@@ -184,9 +186,9 @@ def _end(words: Sequence[Token], opening: int) -> int:
     raise Undecided("a bracket is not closed")
 
 
-def _word(words: Sequence[Token], at: int) -> Token:
-    return words[at] if at < len(words) else Token("mark", "")
+def _word(words: Sequence[CelToken], at: int) -> CelToken:
+    return words[at] if at < len(words) else CelToken("mark", "")
 
 
-def _texts(words: Sequence[Token], at: int, count: int) -> tuple[str, ...]:
+def _texts(words: Sequence[CelToken], at: int, count: int) -> tuple[str, ...]:
     return tuple(word.text for word in words[max(at, 0) : at + count]) if at >= 0 else ()

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from trio_npu_dra.kit.api.quantity import parse_quantity, quantity_words
 from trio_npu_dra.tools.cluster import shares
+from trio_npu_dra.tools.cluster.cel import SelectorFails
 from trio_npu_dra.tools.cluster.cel.selector import names_in
-from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails
 from trio_npu_dra.tools.cluster.explain.matcher import Matcher
 from trio_npu_dra.tools.cluster.explain.search import tolerates
 from trio_npu_dra.tools.cluster.explain.wanted import Cel, Wanted
@@ -35,7 +35,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class FunnelStep:
     """A step, and what is left after it.
 
     Attributes:
@@ -73,7 +73,7 @@ class Funnel:
     """
 
     wanted: Wanted
-    steps: tuple[Step, ...]
+    steps: tuple[FunnelStep, ...]
 
     @property
     def short(self) -> int | None:
@@ -152,7 +152,7 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
 
 def _on_nodes(
     left: dict[DeviceId, PlacedDevice], need: _Need, barred: Mapping[str, str]
-) -> tuple[Step, _Need]:
+) -> tuple[FunnelStep, _Need]:
     """What is on nodes that take the pod, and what later steps need on these."""
     open_to = {
         device: [node for node in need.seen_by[device] if node not in barred] for device in left
@@ -172,7 +172,7 @@ def _step(
     left: Iterable[DeviceId],
     need: _Need,
     losses: Mapping[str, Sequence[DeviceId]],
-) -> Step:
+) -> FunnelStep:
     remaining = tuple(left)
     counts = _counts(remaining, need.seen_by)
     needed = _counts(need.everything, need.seen_by)
@@ -183,7 +183,7 @@ def _step(
     )
     found = [Loss(why=why, devices=tuple(devices)) for why, devices in losses.items()]
     found.sort(key=lambda loss: -len(loss.devices))
-    return Step(
+    return FunnelStep(
         words=words,
         left=len(remaining),
         most=counts.get(best, 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trio_npu_dra.ascend import fact_names
-from trio_npu_dra.kit.api.objects import AllocationResult
+from trio_npu_dra.kit.api.objects import AllocationResult, Device
 from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, GivenDevice
 from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, devices_of, newest
 from trio_npu_dra.tools.cluster.matching import taint_words
@@ -54,15 +54,14 @@ def _given(result: AllocationResult, devices: Mapping[DeviceId, PlacedDevice]) -
     return GivenDevice(
         request=result.request,
         device=name,
-        facts=facts_of(placed) if placed else "",
+        facts=_facts(placed.device) if placed else "",
         how=how,
         now=now,
     )
 
 
-def facts_of(placed: PlacedDevice) -> str:
-    """Some facts of a device: `910B4, ring-0, memCapacity 32Gi`."""
-    device = placed.device
+def _facts(device: Device) -> str:
+    """`910B4, ring-0, memCapacity 32Gi`."""
     told = [device.attributes[name].value for name in _TOLD if name in device.attributes]
     named = [f"{name} {one.value}" for name, one in sorted(device.capacity.items())]
     return ", ".join((*(str(value) for value in dict.fromkeys(told)), *named))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.cel.selector import Decide
-from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.explain.wanted import Cel, Wanted
 from trio_npu_dra.tools.cluster.inventory import PlacedDevice
 
@@ -52,7 +52,7 @@ class Matcher:
                 f"{placed.id.pool}: {answer}: {cel.expression}"
             ) from answer
         if isinstance(answer, Exception):
-            self.undecided = self.undecided or f"the selector of {cel.origin}: {answer}"
+            self.undecided = self.undecided or f"{answer}, in the selector of {cel.origin}"
             return self.assumed
         return answer
 

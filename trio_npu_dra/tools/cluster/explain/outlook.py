@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from trio_npu_dra.tools.cluster.cel.verdict import SelectorFails, Undecided
+from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.explain.explanation import Outcome
 from trio_npu_dra.tools.cluster.explain.funnel import Surroundings
 from trio_npu_dra.tools.cluster.explain.matcher import Matcher
-from trio_npu_dra.tools.cluster.explain.search import AllRefused, Given, Search, TooMuch
+from trio_npu_dra.tools.cluster.explain.search import AllRefused, Given, Search, SearchTooLong
 from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, Wanted, WantedClaim
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, taken
 
@@ -53,7 +53,7 @@ def outlook(
         given = search.run()
     except (SelectorFails, AllRefused) as error:
         return NodeOutlook(outcome=Outcome.FAILS, why=str(error))
-    except TooMuch:
+    except SearchTooLong:
         return NodeOutlook(outcome=Outcome.UNDECIDED, why=_TOO_MUCH)
     except Undecided as error:
         return NodeOutlook(outcome=Outcome.UNDECIDED, why=str(error))

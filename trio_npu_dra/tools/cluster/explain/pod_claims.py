@@ -11,12 +11,12 @@ from trio_npu_dra.kit.api.pods import Pod, PodClaim
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.explain.pod_fit import requested
 from trio_npu_dra.tools.cluster.objects import (
-    Ask,
     Claim,
-    ClaimDevices,
-    ClaimSpec,
+    DeviceClaim,
     DeviceClass,
-    Request,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaimSpec,
 )
 from trio_npu_dra.tools.cluster.view import ClusterView
 
@@ -116,14 +116,14 @@ def claim_for(
             class_name = class_of(name, classes)
             count = parse_quantity(asked[name])
             if class_name and count:
-                ask = Ask(device_class_name=class_name, count=int(count))
+                ask = ExactDeviceRequest(device_class_name=class_name, count=int(count))
                 title = f"container-{number}-request-{at}"
-                requests.append(Request(name=title, exactly=ask))
+                requests.append(DeviceRequest(name=title, exactly=ask))
     if not requests:
         return None
     return Claim(
         metadata=ObjectMeta(
             name=f"{pod.metadata.name}-extended-resources", namespace=pod.metadata.namespace
         ),
-        spec=ClaimSpec(devices=ClaimDevices(requests=tuple(requests))),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=tuple(requests))),
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from trio_npu_dra.tools.cluster import shares
-from trio_npu_dra.tools.cluster.cel.verdict import Undecided
+from trio_npu_dra.tools.cluster.cel import Undecided
 from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, Rule, Wanted, WantedClaim
 from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, Taken
 from trio_npu_dra.tools.cluster.matching import BLOCKING, tolerated
@@ -25,7 +25,7 @@ Selects = Callable[[Wanted, PlacedDevice], bool]
 Value = tuple[str, str | int | bool]
 
 
-class TooMuch(Exception):
+class SearchTooLong(Exception):
     """The search has not ended within `STEPS_LIMIT`."""
 
 
@@ -96,7 +96,7 @@ class Search:
         Raises:
             SelectorFails: A selector fails for a device that is tried.
             AllRefused: All devices are asked for, and that cannot be.
-            TooMuch: It takes too long.
+            SearchTooLong: It takes too long.
             Undecided: We cannot tell.
         """
         for number, claim in enumerate(self._claims):
@@ -146,7 +146,7 @@ class Search:
         for index in range(done, done + 1) if is_all else range(start, len(devices)):
             self._steps += 1
             if self._steps > STEPS_LIMIT:
-                raise TooMuch
+                raise SearchTooLong
             if self._take(number, wanted, devices[index], must=is_all):
                 if self._more(number, at, wanted, done + 1, index + 1):
                     return True

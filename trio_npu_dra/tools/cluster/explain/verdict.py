@@ -8,8 +8,8 @@ from typing import Final
 
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.pods import Pod
+from trio_npu_dra.tools.cluster.cel import Undecided
 from trio_npu_dra.tools.cluster.cel.selector import Decide, matches
-from trio_npu_dra.tools.cluster.cel.verdict import Undecided
 from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, Explanation, Outcome
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Surroundings, funnel
 from trio_npu_dra.tools.cluster.explain.given import given_report, published
@@ -42,7 +42,7 @@ def explain_claim(claim: Claim, view: ClusterView, decide: Decide = matches) -> 
     subject = f"claim {claim.title}"
     if claim.status.allocation is not None:
         report = _had(claim, view, decide)
-        return _answer(subject, Outcome.GIVEN, report.state, view, claims=(report,))
+        return _answer(subject, Outcome.GIVEN, report.state, view, (report,))
     case = _Case(None, (claim,), view, decide)
     found = case.explanation(subject)
     if found.outcome is not Outcome.FREE:
@@ -91,14 +91,14 @@ def _placed(
     if found.missing or lacking:
         why = found.missing or lacking[0]
         sentence = f"it is on {pod.spec.node_name}, and the kubelet does not start it: {why}"
-        return _answer(subject, Outcome.WAITS, sentence, view, claims=reports)
+        return _answer(subject, Outcome.WAITS, sentence, view, reports)
     problems = [event for event in _events(view) if _is_of_kubelet(event)]
     if pod.status.phase == "Pending":
         what = "its devices are being prepared and its containers started"
         sentence = f"it is on {pod.spec.node_name}; {what}"
         if problems:
             sentence = f"it is on {pod.spec.node_name}, and does not start: {problems[-1]}"
-    return _answer(subject, Outcome.GIVEN, sentence, view, claims=reports)
+    return _answer(subject, Outcome.GIVEN, sentence, view, reports)
 
 
 def _has(claim: Claim) -> bool:
@@ -164,7 +164,7 @@ class _Case:
         except ClassMissing as error:
             return _answer(subject, Outcome.WAITS, str(error), view)
         except Undecided as error:
-            return _answer(subject, Outcome.UNDECIDED, f"cannot decide: {error}", view)
+            return _answer(subject, Outcome.UNDECIDED, str(error), view)
         if why := self._refused():
             return _answer(subject, Outcome.WAITS, why, view)
         around = self._surroundings(cases)
@@ -179,17 +179,14 @@ class _Case:
         outcome, sentence = self._verdict(looks, reports, around, wanted)
         if outcome is Outcome.WAITS and self._are_nodes_missed():
             outcome = Outcome.UNDECIDED
-            sentence = "cannot decide: some devices are not of one node, and nodes may not be read"
+            sentence = "some devices are not of one node, and you may not read nodes"
         is_stuck = outcome is Outcome.WAITS and bool(wanted)
-        return _answer(
-            subject,
-            outcome,
-            sentence,
-            view,
+        return replace(
+            _answer(subject, outcome, sentence, view),
             claims=reports,
             nodes=tuple(_node_words(cases, looks)),
             helps=Helps(wanted, around, self._matcher).found() if is_stuck else (),
-            doubts=tuple(not_weighed(self._pod)) if self._pod else (),
+            doubts=(*view.doubts, *(not_weighed(self._pod) if self._pod else ())),
         )
 
     def _refused(self) -> str:
@@ -292,7 +289,7 @@ class _Case:
         if failing := by_outcome.get(Outcome.FAILS):
             return Outcome.FAILS, f"the scheduler gives up: {looks[failing[0]].why}"
         if unsure := by_outcome.get(Outcome.UNDECIDED):
-            return Outcome.UNDECIDED, f"cannot decide: {looks[unsure[0]].why}"
+            return Outcome.UNDECIDED, looks[unsure[0]].why
         if free := by_outcome.get(Outcome.FREE):
             more = f" and {len(free) - 3} more nodes" if len(free) > 3 else ""
             return Outcome.FREE, ", ".join(free[:3]) + more
@@ -337,7 +334,7 @@ def _node_words(
         Outcome.FREE: "",
         Outcome.WAITS: "cannot satisfy the pod's claims",
         Outcome.FAILS: "makes the scheduler give up",
-        Outcome.UNDECIDED: "is not decided",
+        Outcome.UNDECIDED: "is undecided",
     }
     for node, case in cases.items():
         yield node, case.barred or words[looks[node].outcome]
@@ -357,19 +354,13 @@ def _answer(
     outcome: Outcome,
     sentence: str,
     view: ClusterView,
-    *,
     claims: tuple[ClaimReport, ...] = (),
-    nodes: tuple[tuple[str, str], ...] = (),
-    helps: tuple[str, ...] = (),
-    doubts: tuple[str, ...] = (),
 ) -> Explanation:
     return Explanation(
         subject=subject,
         outcome=outcome,
         sentence=sentence,
         claims=claims,
-        nodes=nodes,
-        helps=helps,
         events=_events(view),
-        doubts=(*view.doubts, *doubts),
+        doubts=view.doubts,
     )

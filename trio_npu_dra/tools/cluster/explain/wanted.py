@@ -6,8 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from trio_npu_dra.kit.api.pods import Toleration
-from trio_npu_dra.tools.cluster.cel.verdict import Undecided
-from trio_npu_dra.tools.cluster.objects import Ask, Claim, DeviceClass, Request, Selector
+from trio_npu_dra.tools.cluster.cel import Undecided
+from trio_npu_dra.tools.cluster.objects import (
+    Claim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSelector,
+    ExactDeviceRequest,
+)
 
 RESULTS_LIMIT = 32
 """Devices in one allocation."""
@@ -116,7 +122,7 @@ def wanted_claim(claim: Claim, classes: Mapping[str, DeviceClass]) -> WantedClai
     )
 
 
-def _choices(request: Request, classes: Mapping[str, DeviceClass]) -> Iterator[Wanted]:
+def _choices(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Iterator[Wanted]:
     if request.exactly is not None:
         yield _wanted(request.name, "", request.exactly, classes)
     elif not request.first_available:
@@ -125,7 +131,9 @@ def _choices(request: Request, classes: Mapping[str, DeviceClass]) -> Iterator[W
         yield _wanted(request.name, sub.name, sub, classes)
 
 
-def _wanted(name: str, sub: str, ask: Ask, classes: Mapping[str, DeviceClass]) -> Wanted:
+def _wanted(
+    name: str, sub: str, ask: ExactDeviceRequest, classes: Mapping[str, DeviceClass]
+) -> Wanted:
     title = f"{name}/{sub}" if sub else name
     class_ = classes.get(ask.device_class_name)
     if class_ is None:
@@ -152,7 +160,7 @@ def _wanted(name: str, sub: str, ask: Ask, classes: Mapping[str, DeviceClass]) -
     )
 
 
-def _cel(selectors: Iterable[Selector], title: str) -> Iterator[str]:
+def _cel(selectors: Iterable[DeviceSelector], title: str) -> Iterator[str]:
     for selector in selectors:
         if selector.cel is None:
             raise Undecided(f"request {title} has a selector that is not CEL")

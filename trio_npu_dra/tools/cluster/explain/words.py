@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Loss, Step
+from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep, Loss
 from trio_npu_dra.tools.cluster.explain.wanted import Wanted
 from trio_npu_dra.tools.cluster.inventory import DeviceId
 
@@ -46,10 +46,13 @@ def _few(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES} more"
 
 
-def loss_words(losses: Sequence[Loss]) -> str:
-    """`8 are held by claim default/a; 6 have memCapacity 32Gi`."""
-    parts = [f"{len(loss.devices)} {_agreeing(loss)}" if loss.devices else loss.why
-             for loss in losses[:_LOSSES]]  # fmt: skip
+def loss_words(losses: Sequence[Loss], *, more: bool = False) -> str:
+    """`8 are held by claim default/a; 6 have memCapacity 32Gi`, or `6 more have ...`."""
+    also = " more" if more else ""
+    parts = [
+        f"{len(loss.devices)}{also} {_agreeing(loss)}" if loss.devices else loss.why
+        for loss in losses[:_LOSSES]
+    ]
     rest = losses[_LOSSES:]
     if rest:
         count = sum(len(loss.devices) for loss in rest)
@@ -77,28 +80,25 @@ def short_words(claim: str, funnel: Funnel) -> str:
     if at == 0 and not step.left:
         why = f" that can be used: {loss_words(step.losses)}" if step.losses else ""
         return f"{asked}, and no device is published{why}"
-    before = funnel.steps[at - 1] if at else None
-    had = f"{before.left} {before.counting}, " if before else ""
-    return f"{asked}: {had}{_left(step, wanted)}{_because(step, funnel.steps[:at])}"
+    notes = [loss_words(step.losses)] if step.losses else []
+    near = [loss for one in funnel.steps[1:at] for loss in one.losses if _is_near_miss(one)]
+    if near:
+        notes.append(loss_words(near, more=True))
+    if at:
+        before = funnel.steps[at - 1]
+        notes = [f"{before.left} {before.counting}" + ": " * bool(notes) + "; ".join(notes)]
+    return f"{asked}; {_left(step, wanted)}" + (f" ({notes[0]})" if notes else "")
 
 
-def _left(step: Step, wanted: Wanted) -> str:
-    left = str(step.left) if step.left else "none of them"
-    words = step.counting
-    if step.left and wanted.count is not None and step.most < step.left:
-        return f"{left} {words}, at most {step.most} on one node"
-    return f"{left} {words}"
+def _left(step: FunnelStep, wanted: Wanted) -> str:
+    """`none is free`, `only 2 are free`, or that they are spread over nodes."""
+    if not step.left:
+        return f"none {step.counting}"
+    if wanted.count is not None and step.left >= wanted.count:
+        return f"{step.left} {step.counting}, but at most {step.most} on one node"
+    return f"only {step.left} {step.counting}"
 
 
-def _because(step: Step, earlier: Sequence[Step]) -> str:
-    """What the step takes away, and what selectors and taints have taken before it."""
-    parts = [loss_words(step.losses)] if step.losses else []
-    others = [loss for one in earlier[1:] for loss in one.losses if _is_near_miss(one)]
-    if others:
-        parts.append(f"of the others {loss_words(others)}")
-    return f": {'; '.join(parts)}" if parts else ""
-
-
-def _is_near_miss(step: Step) -> bool:
+def _is_near_miss(step: FunnelStep) -> bool:
     """Whether what the step takes away had the right class, and was on a node for the pod."""
     return not step.words.startswith(("are of class", "may be of class", "are on nodes"))
