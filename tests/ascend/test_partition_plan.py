@@ -105,7 +105,7 @@ def test_all_partitions_of_a_template_that_are_offered_can_be_cut(
             control.set_multi_die_policy(independent=True)
     dcmi, ref = Dcmi.load(board.root), CHIPS[profile][4]
     dcmi.init()
-    found = plan_partitions(chip_of(profile), told=None)
+    found = plan_partitions(chip_of(profile))
     assert found is not None
     for template, count in Counter(partition.template for partition in found.partitions).items():
         made = [dcmi.create_vdevice(ref, template) for _ in range(count)]
@@ -117,7 +117,7 @@ def test_all_partitions_of_a_template_that_are_offered_can_be_cut(
 
 def test_a_910_with_30_cores_has_15_of_the_smallest_partitions() -> None:
     """Its cores are what is used up, not its AI CPUs."""
-    found = plan_partitions(replace(chip_of("910a-8"), ai_cores=30), told=None)
+    found = plan_partitions(replace(chip_of("910a-8"), ai_cores=30))
     assert found is not None
     assert Counter(partition.template for partition in found.partitions)["vir02"] == 15
 

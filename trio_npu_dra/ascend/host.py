@@ -159,7 +159,7 @@ class Host:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What is in *folder*; nothing when it is missing."""
+    """The entries of a folder; none if it is missing."""
     try:
         return list(folder.iterdir())
     except OSError:  # missing: nodes without PCI, and families without this folder, have none

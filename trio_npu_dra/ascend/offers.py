@@ -135,8 +135,8 @@ class Offer:
         if self.partition is None:
             return None
         is_by_hand = self.vdevice is not None and not self.partition.on_demand
-        told = self.vdevice.resources if self.vdevice and is_by_hand else None
-        return usable(self.chips[0], self.partition.template, told)
+        reported = self.vdevice.resources if self.vdevice and is_by_hand else None
+        return usable(self.chips[0], self.partition.template, reported)
 
     @property
     def is_lost(self) -> bool:
@@ -258,7 +258,7 @@ def cut_by_hand(chip: Chip, partitioning: PartitionMode) -> list[VDevice]:
 
 
 def _cut(chip: Chip, partitioning: PartitionMode) -> PartitionPlan | None:
-    return plan_partitions(chip, told=chip.shares_out, by_hand=cut_by_hand(chip, partitioning))
+    return plan_partitions(chip, cut_by_hand(chip, partitioning))
 
 
 def _why_not_cut(board: Board, chip: Chip, partitioning: PartitionMode) -> str:

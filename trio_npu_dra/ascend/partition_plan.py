@@ -54,22 +54,19 @@ class PartitionPlan:
     takes: Mapping[str, Amounts]
 
 
-def plan_partitions(
-    chip: Chip, *, told: Resources | None, by_hand: Iterable[VDevice] = ()
-) -> PartitionPlan | None:
+def plan_partitions(chip: Chip, by_hand: Iterable[VDevice] = ()) -> PartitionPlan | None:
     """The partitions that a chip could be cut into; None if its kind or memory is unknown.
 
     Args:
-        chip: The chip.
-        told: The resources that the chip reports for vNPUs. The rest is from the vendor's tables.
-            A 910B has more AI CPUs while it is cut than before, so the larger number counts.
+        chip: Resources that it does not report for vNPUs are from the vendor's tables. A 910B has
+            more AI CPUs while it is cut than before, so the larger number counts.
         by_hand: Its vNPUs made by hand. They take what their templates say, or what the chip
             reports of them if a template is unknown.
     """
     split = split_of(chip)
     if split is None:
         return None
-    total = _total(split, told)
+    total = _total(split, chip.shares_out)
     taken = [_taken(split.named(one.template) or one.resources) for one in by_hand]
     has = {
         counter: max(0, amount - sum(part.get(counter, 0) for part in taken))
@@ -97,11 +94,11 @@ def taken_by(chip: Chip, template: str) -> Amounts:
     return _taken(found) if found else {}
 
 
-def _total(split: Split, told: Resources | None) -> Amounts:
+def _total(split: Split, reported: Resources | None) -> Amounts:
     known = _amounts(split.whole)
-    if told is not None:
-        cpus = {"ai-cpus": max(known.get("ai-cpus", 0), told.ai_cpus or 0)}
-        known |= _amounts(told) | cpus
+    if reported is not None:
+        cpus = {"ai-cpus": max(known.get("ai-cpus", 0), reported.ai_cpus or 0)}
+        known |= _amounts(reported) | cpus
     # Partitions get their part of what the chip says that it has, rounded down: so is the whole.
     return known | {SLOTS: len(split.vdev_ids), _MEMORY: (split.whole.memory_mib or 0) * _MIB}
 

@@ -97,14 +97,14 @@ def _read(root: str, note: Callable[[str], object]) -> RootInfo | None:
 
 def _judged(content: bytes, has: Callable[[str], bool]) -> RootInfo:
     try:
-        told = _RankTable.model_validate_json(content, strict=True)
+        table = _RankTable.model_validate_json(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         return RootInfo(problem=": ".join(filter(None, (where, first["msg"]))))
-    if told.version != _VERSION:
-        return RootInfo(problem=f"version is {told.version[:20]!r}, not {_VERSION!r}")
-    topology = posixpath.normpath(told.topo_file_path)
+    if table.version != _VERSION:
+        return RootInfo(problem=f"version is {table.version[:20]!r}, not {_VERSION!r}")
+    topology = posixpath.normpath(table.topo_file_path)
     if not topology.startswith(f"{TOPOLOGY_FOLDER}/") or not has(topology):
         return RootInfo(problem=f"topo_file_path is no file in {TOPOLOGY_FOLDER}")
-    return RootInfo(physical_ids=frozenset(rank.device_id for rank in told.rank_list))
+    return RootInfo(physical_ids=frozenset(rank.device_id for rank in table.rank_list))

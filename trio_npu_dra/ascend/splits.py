@@ -1,6 +1,6 @@
 """How a chip can be split, and what its partitions get; pure.
 
-A chip that tells its own totals is believed before the vendor's tables (`ascend.templates`).
+Totals that a chip reports count before the vendor's tables (`ascend.templates`).
 """
 
 from __future__ import annotations
@@ -72,22 +72,22 @@ def why_not_split(
     return ""
 
 
-def usable(chip: Chip, template: str, told: Resources | None) -> Resources:
+def usable(chip: Chip, template: str, reported: Resources | None) -> Resources:
     """The resources that a container can use of a chip's partition.
 
     Args:
         chip: The chip.
-        template: If the table lacks it, only *told* is known.
-        told: What the Ascend driver reports. The rest is from the table. The reported memory may be
-            what the partition takes rather than what can be used, so the lesser counts.
+        template: If the table lacks it, only *reported* is known.
+        reported: By the Ascend driver; the rest is from the table. The reported memory may be what
+            the partition takes rather than what can be used, so the lesser counts.
     """
     split = split_of(chip)
     known = split.named(template) if split is not None else None
     listed = replace(known.takes, memory_mib=known.usable_memory_mib) if known else None
-    if listed is None or told is None:
-        return told or listed or Resources()
-    memory = min(size for size in (told.memory_mib, listed.memory_mib) if size is not None)
-    facts = {field.name: getattr(told, field.name) for field in fields(told)}
+    if listed is None or reported is None:
+        return reported or listed or Resources()
+    memory = min(size for size in (reported.memory_mib, listed.memory_mib) if size is not None)
+    facts = {field.name: getattr(reported, field.name) for field in fields(reported)}
     return replace(
         listed,
         **{name: fact for name, fact in facts.items() if fact is not None} | {"memory_mib": memory},

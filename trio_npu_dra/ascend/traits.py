@@ -88,7 +88,7 @@ class Traits:
         ring_size: How many chips of consecutive physical ids make a domain by the board's design,
             where the Ascend driver reports no links; None where there is no such rule.
         has_hccs: Whether boards of this family link chips over HCCS.
-        boards_without_hccs: Kinds of boards that do not, all the same.
+        boards_without_hccs: Kinds of boards of the family without it.
         shared_nodes: Names below `/dev` of the nodes that every container with an NPU gets,
             besides the manager; those that exist.
         node_folders: Folders below `/dev` of which it gets every node.
@@ -230,8 +230,8 @@ def family_of(
     Args:
         chip_name: As DCMI prints it, such as `910B4` or `Ascend910`.
         npu_name: Such as `9392`; empty if the library does not know it.
-        board_id: The board's kind; None if the library does not tell it. One that was not answered
-            must be asked for again: without it the family is a guess.
+        board_id: The board's kind; None if the library does not report it. An unanswered one
+            must be read again: without it the family is a guess.
 
     Returns:
         None for an unknown chip.

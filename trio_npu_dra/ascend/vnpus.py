@@ -119,7 +119,7 @@ class Vnpus:
             return
         if refusal:
             log.warning(
-                "NPU is cut for claims no longer: the Ascend driver refuses",
+                "NPU is no longer cut for claims: the Ascend driver refuses",
                 extra={"npu": chip.name, "problem": refusal},
             )
         else:

@@ -189,26 +189,21 @@ class DcmiWorker:
         self._is_alone.set(job.alone)  # before it waits: no other call is made apart meanwhile
         if job.alone:
             await self._apart.wait_until(lambda jobs: not jobs)
-        if not job.abandoned:
-            refusal = self._refusal(job)
-            if refusal is None:
-                await self._start(job)
-            else:
-                job.fail(refusal)
+        if job.abandoned:
+            pass
+        elif refusal := self._refusal(job):
+            job.fail(refusal)
+        else:
+            thread = self._thread = self._thread or _Thread()
+            job.began, job.seen = time.time(), (0, trio.current_time())
+            thread.start_job(job, self._returned)
+            with trio.move_on_after(job.deadline_seconds):
+                await job.done.wait()
+            if not job.done.is_set():
+                thread.leave()
+                self._thread = None
+                self._leave_behind(job)
         self._is_alone.set(False)
-
-    async def _start(self, job: Job) -> None:
-        """Run one job; return when the thread is free or left behind."""
-        if self._thread is None:
-            self._thread = _Thread()
-        job.began, job.seen = time.time(), (0, trio.current_time())
-        self._thread.start_job(job, self._returned)
-        with trio.move_on_after(job.deadline_seconds):
-            await job.done.wait()
-        if not job.done.is_set():
-            self._thread.leave()
-            self._thread = None
-            self._leave_behind(job)
 
     def _refusal(self, job: Job) -> Busy | NotReady | None:
         """Why *job* may not run now; None if it may."""
