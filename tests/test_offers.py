@@ -33,7 +33,7 @@ def said(rig: Rig, reason: str) -> dict[str, str]:
 
 
 async def test_a_die_that_is_held_keeps_its_module_from_being_offered(a3: Rig) -> None:
-    """A policy that changes breaks nothing that is held, and is said; after that all is new."""
+    """A changed policy breaks no hold and is reported; after the release all follow it."""
     with a3.board.control() as control:
         control.set_multi_die_policy(independent=True)
         async with a3.registered() as kubelet:
@@ -84,7 +84,7 @@ async def test_a_reset_takes_no_chip_from_its_holder(rig: Rig, *, nodes_too: boo
 
 
 async def test_a_card_that_leaves_the_bus_stays_for_who_holds_it(rig: Rig) -> None:
-    """Its holder is told by Events and by the health stream; of others nobody can get it."""
+    """Events and the health stream tell its holder; no new claim can get it."""
     bus = rig.board.sysfs_root / "bus/pci/devices"
     async with rig.registered() as kubelet:
         await rig.published()

@@ -40,7 +40,7 @@ def simulated(profile: Profile, tmp_path: Path, simulator: Path) -> SimulatedBoa
 
 @pytest.fixture
 def control(simulated: SimulatedBoard) -> Iterator[BoardControl]:
-    """Changes the board; whoever uses the library makes no call while `dcmi_init` runs."""
+    """Changes the board; checks that no call is made while `dcmi_init` runs."""
     with simulated.control() as control:
         yield control
         assert control.calls_beside_init == 0

@@ -63,7 +63,7 @@ async def test_the_same_facts_make_the_same_board(board: Board, look: Look) -> N
 
 
 @pytest.mark.parametrize("profile", [load_profile("a3-16")])
-async def test_an_a3_whose_board_is_not_told_is_known_by_its_name(
+async def test_an_a3_without_a_board_id_is_known_by_its_name(
     look: Look, dcmi: Dcmi, control: BoardControl
 ) -> None:
     """One of the two is enough."""
@@ -129,10 +129,10 @@ A3_WITHOUT_SWITCH = changed(
     ],
     ids=["910", "two rings", "two chips", "one chip", "one chip without HCCS"],
 )
-async def test_who_reaches_whom_is_told_by_links_or_by_the_board(
+async def test_links_or_the_board_decide_the_topology_group(
     board: Board, groups: list[str | None]
 ) -> None:
-    """The first 910 has no links to ask for, and one chip has nobody to ask its link to."""
+    """The first 910 has no links to ask for, and one chip alone has no link."""
     assert [npu.topology_group for npu in board.chips] == groups
 
 
@@ -183,7 +183,7 @@ async def test_a_fact_that_is_not_answered_stays_as_it_is_known(
 async def test_known_facts_are_not_lent_to_another_chip_in_the_same_place(
     board: Board, look: Look, control: BoardControl
 ) -> None:
-    """The die id tells: then a fact that is not answered is unknown."""
+    """The die id shows it; then an unanswered fact is unknown."""
     other = replace(board.chips[2], uuid="00000000-00000000-00000000-00000000-00000001")
     known = replace(board, chips=(*board.chips[:2], other, *board.chips[3:]))
     control.set_return_code("dcmi_get_device_hbm_info", -8006, 2)
@@ -203,7 +203,7 @@ BOTH_MEMORIES = changed(
 async def test_ddr_is_never_taken_for_hbm(
     look: Look, dcmi: Dcmi, control: BoardControl, code: int
 ) -> None:
-    """A 910 has both; while its HBM is not told its memory is unknown."""
+    """A 910 has both; while its HBM is not reported its memory is unknown."""
     dcmi.init()
     control.set_return_code("dcmi_get_device_hbm_info", code, 0)
     board = await look()
@@ -213,7 +213,7 @@ async def test_ddr_is_never_taken_for_hbm(
 
 @pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2, chip={"npu_name": ""})])
 @pytest.mark.parametrize("code", [-8005, -8006, -8012])
-async def test_no_family_is_guessed_while_the_board_is_not_told(
+async def test_no_family_is_guessed_while_the_board_is_unanswered(
     look: Look, dcmi: Dcmi, control: BoardControl, code: int
 ) -> None:
     """An A3 would become a first 910; once known, it stays what it is."""
@@ -320,7 +320,7 @@ async def test_without_a_card_list_there_is_no_board(look: Look) -> None:
 
 
 class Slip(Dcmi):
-    """A library that misreads npu-3 while it is told to.
+    """A library that misreads npu-3.
 
     Attributes:
         misread: What it misreads; empty is nothing.
@@ -365,7 +365,7 @@ async def test_a_chip_is_another_one_when_two_lists_say_so(
 async def test_dies_that_change_places_do_so_in_the_second_list(
     simulated: SimulatedBoard, worker: DcmiWorker, host: Host
 ) -> None:
-    """As when an Ascend driver numbers them anew; no die is there twice, none is lost."""
+    """As when an Ascend driver renumbers them; no die is there twice, none is lost."""
 
     class Swapped(Dcmi):
         is_swapped = False

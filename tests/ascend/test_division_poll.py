@@ -1,4 +1,4 @@
-"""How others tie chips together, split or share them: no event tells it, and it is noticed."""
+"""Changes of multi-die policy, vNPUs and share flags are noticed without an event."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ async def test_another_policy_is_said_twice(
 
 
 @pytest.mark.parametrize("profile", [load_profile("a3-16"), load_profile("950-pod-8")])
-async def test_a_super_pod_that_is_told_late_is_known_without_a_new_list(
+async def test_a_super_pod_that_is_reported_late_is_known_without_a_new_list(
     dcmi: Dcmi, worker: DcmiWorker, board: Board
 ) -> None:
-    """The library has none while its chips start; no event tells that it has."""
+    """The library has none while its chips start, and no event reports it later."""
     assert {chip.super_pod_id for chip in board.chips} != {None}
     dcmi.init()
     early = [
@@ -105,10 +105,10 @@ async def test_a_super_pod_that_is_told_late_is_known_without_a_new_list(
     assert fresh == board
 
 
-async def test_a_chip_that_others_split_is_said_once(
+async def test_a_change_of_vnpus_is_logged_once(
     watching: Watching, control: BoardControl, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever offers chips learns of the vNPUs, and that they are gone."""
+    """The Board gets the vNPUs, and loses them when they are gone."""
     caplog.set_level(logging.INFO)
     control.create_vnpu(3, "vir05_1c_8g")
     control.create_vnpu(3, "vir10_3c_16g")
@@ -188,7 +188,7 @@ async def test_a_list_brings_no_partition_back_that_went_meanwhile(
         is_known.set()
 
     interrupted.then = remove
-    (host.dev_root / "davinci99").touch()  # the cards are listed anew
+    (host.dev_root / "davinci99").touch()  # the cards are listed again
     with trio.fail_after(20):
         await is_known.wait()
     with trio.move_on_after(0.6):

@@ -59,7 +59,7 @@ def add_file(host: Host, *paths: str) -> None:
 
 
 def npu(physical_id: int) -> Chip:
-    """An NPU of which only the number matters."""
+    """An NPU with a number."""
     return Chip(
         ref=ChipRef(0, 0),
         physical_id=physical_id,

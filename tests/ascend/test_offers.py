@@ -29,7 +29,7 @@ def names(board: Board) -> list[str]:
 def test_the_policy_says_whether_dies_go_together(
     policy: MultiDiePolicy | None, expected: list[str]
 ) -> None:
-    """A driver that does not tell gives both: that works under either policy."""
+    """Without a policy both dies go together: that works under either."""
     board = a3(*map(die, range(4)), policy=policy)
     assert names(board) == expected
     assert [chip for offer in offers(board) for chip in offer.chips] == list(board.chips)
@@ -56,7 +56,7 @@ def test_a_chip_that_is_split_into_vnpus_is_not_handed_out_whole() -> None:
 
 
 def test_a_split_chip_is_handed_out_in_its_partitions() -> None:
-    """By the ids of its vNPUs, of which each has its own key, and all the chip's nodes."""
+    """By the ids of its vNPUs; each has its own key and the chip's nodes."""
     partitions = partition(101, "vir12_3c_32g"), partition(100)
     board = a3(split(die(0), *partitions), die(1), policy=MultiDiePolicy.INDEPENDENT)
     assert names(board) == ["npu-0-vnpu-101", "npu-0-vnpu-100", "npu-1"]
@@ -101,7 +101,7 @@ def test_a_partition_is_as_unhealthy_as_its_chip() -> None:
 
 
 def test_a_module_with_a_die_that_is_gone_is_as_gone() -> None:
-    """It is the holds that say who still sees it."""
+    """The holds decide whether it is still published."""
     assert [offer.gone for offer in offers(a3(die(0), die(1, gone=True), die(2), die(3)))] == [
         True,
         False,

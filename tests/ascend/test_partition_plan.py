@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 def by_hand(vnpu: int, template: str, chip: Chip) -> VDevice:
-    """A vNPU that somebody made."""
+    """A vNPU made by hand."""
     split = split_of(chip)
     assert split is not None
     known = split.named(template) or split.templates[-1]
@@ -98,7 +98,7 @@ def test_a_chip_is_offered_whole_and_in_as_many_partitions_as_could_exist_at_onc
 def test_all_partitions_of_a_template_that_are_offered_can_be_cut(
     tmp_path: Path, simulator: Path, profile: str
 ) -> None:
-    """As many as the library makes at once, and no fewer."""
+    """Exactly as many as the library makes."""
     board = create_board(load_profile(profile), tmp_path, prebuilt=simulator)
     with board.control() as control:
         if profile == "a3-16":
@@ -130,17 +130,17 @@ def test_the_names_of_partitions_are_labels() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_what_the_chip_tells_of_itself_counts() -> None:
-    """But for the AI CPUs, of which a 910B has more while it is cut."""
+def test_what_the_chip_reports_counts() -> None:
+    """Except the AI CPUs: a 910B has more while it is cut."""
     chip = chip_of("910b4-8")
     split = split_of(chip)
     assert split is not None
-    told = replace(split.whole, vpc=4, ai_cpus=6, jpegd=None)
-    (whole, *_) = offers(Board(chips=(replace(chip, shares_out=told),)), CUT)
+    reported = replace(split.whole, vpc=4, ai_cpus=6, jpegd=None)
+    (whole, *_) = offers(Board(chips=(replace(chip, shares_out=reported),)), CUT)
     assert (whole.of["vpc"], whole.of["ai-cpus"], whole.of["jpegd"]) == (4, 7, 24)
 
 
-def test_what_others_cut_takes_room() -> None:
+def test_a_partition_made_by_hand_takes_room() -> None:
     """It is offered as it is; the chip is not offered whole, and less of it can be cut."""
     chip = chip_of("910b4-8")
     used = with_partitions(chip, by_hand(100, "vir10_3c_16g", chip))
@@ -156,7 +156,7 @@ def test_what_others_cut_takes_room() -> None:
     }
 
 
-def test_what_was_cut_for_claims_takes_none() -> None:
+def test_a_partition_cut_for_a_claim_takes_none() -> None:
     """The scheduler counts it."""
     chip = chip_of("910b4-8")
     used = with_partitions(chip, by_hand(115, "vir10_3c_16g", chip))
@@ -204,7 +204,7 @@ CHIP_910B4 = chip_of("910b4-8")
 def test_a_chip_that_cannot_be_cut_is_offered_as_ever(
     board: Board, partitioning: PartitionMode, why: str
 ) -> None:
-    """With the reason in words."""
+    """And the reason is given."""
     (reason,) = not_partitioned(board, partitioning).values()
     assert why in reason
     assert not partitions_of(offers(board, partitioning))

@@ -57,7 +57,7 @@ async def test_the_dies_of_a_card_are_shared_together(
     await flags.change(chip(board, 3), is_set=True)
     assert await on(flags, board) == {2, 3}
     known = [die.physical_id for die in watching.board.value.chips if die.device_share]
-    assert known == [2, 3], "the Board knows at once"
+    assert known == [2, 3], "the Board has the change"
 
 
 async def test_what_the_board_knows_of_a_flag_outlasts_the_next_look(
@@ -77,7 +77,7 @@ async def test_what_the_board_knows_of_a_flag_outlasts_the_next_look(
 async def test_a_flag_of_a_chip_in_use_does_not_change(
     flags: NodeShareFlags, board: Board, control: BoardControl
 ) -> None:
-    """Who uses it can be told."""
+    """Its processes are known."""
     control.set_processes(3, [(4711, 1 << 20)])
     with pytest.raises(Busy) as caught:
         await flags.change(chip(board, 3), is_set=True)

@@ -48,7 +48,7 @@ def chip_of(profile: str) -> Chip:
 def test_the_library_knows_the_templates_of_a_board(
     tmp_path: Path, simulator: Path, profile: str
 ) -> None:
-    """Each can be made of a whole chip, and the library tells the same of the partition."""
+    """Each can be made of a whole chip, and the library describes the partition alike."""
     board = create_board(load_profile(profile), tmp_path, prebuilt=simulator)
     split = split_of(chip_of(profile))
     assert split is not None
@@ -60,17 +60,17 @@ def test_the_library_knows_the_templates_of_a_board(
     for template in split.templates:
         partition = dcmi.create_vdevice(ref, template.name)
         assert partition == split.vdev_ids[0]
-        told = dcmi.vdevice(ref, partition).resources
+        reported = dcmi.vdevice(ref, partition).resources
         if profile == "910a-8":
-            assert told.ai_cores == template.takes.ai_cores
+            assert reported.ai_cores == template.takes.ai_cores
         else:
-            assert told == template.takes
+            assert reported == template.takes
             assert dcmi.total_resources(ref) == split.whole
         dcmi.destroy_vdevice(ref, partition)
 
 
 def test_partitions_are_no_larger_than_their_part_of_the_chip() -> None:
-    """Eight of the smallest fit into a 310P with 24 GB, of which less can be allocated."""
+    """Eight of the smallest fit into a 310P with 24 GB, not all of it allocatable."""
     split = split_of(chip_of("300i-pro-2"))
     assert split is not None
     sizes = {each.name: each.takes.memory_mib for each in split.templates}
@@ -79,7 +79,7 @@ def test_partitions_are_no_larger_than_their_part_of_the_chip() -> None:
 
 
 def test_a_container_can_use_less_than_a_partition_takes() -> None:
-    """On 910B. What is told of a partition counts, what is not told is as the table says."""
+    """On 910B. What the driver reports counts, the rest is from the table."""
     chip = chip_of("910b4-8")
     split = split_of(chip)
     assert split is not None
@@ -87,9 +87,9 @@ def test_a_container_can_use_less_than_a_partition_takes() -> None:
     listed = usable(chip, "vir10_3c_16g", None)
     assert listed == replace(takes, memory_mib=14336)
     assert usable(chip, "vir10_3c_16g", takes) == listed
-    told = replace(takes, memory_mib=14000, ai_cpus=None, vpc=3)
-    assert usable(chip, "vir10_3c_16g", told) == replace(listed, memory_mib=14000, vpc=3)
-    assert usable(chip, "vir99", told) == told
+    reported = replace(takes, memory_mib=14000, ai_cpus=None, vpc=3)
+    assert usable(chip, "vir10_3c_16g", reported) == replace(listed, memory_mib=14000, vpc=3)
+    assert usable(chip, "vir99", reported) == reported
     assert usable(chip, "vir99", None).memory_mib is None
 
 
@@ -101,7 +101,7 @@ def test_ids_follow_the_physical_id() -> None:
 
 
 def test_a_board_that_the_driver_does_not_name_is_cut_as_its_other_boards() -> None:
-    """An Atlas 200L A2, of which mind-cluster knows the board."""
+    """An Atlas 200L A2, whose board mind-cluster knows."""
     known = chip_of("910b4-8")
     assert split_of(replace(known, board_id=0x69)) == split_of(known)
 
@@ -116,7 +116,7 @@ def test_a_chip_of_an_unknown_kind_cannot_be_split() -> None:
     assert split_of(replace(chip_of("a3-16"), ai_cores=25)) is None
 
 
-def test_why_a_chip_is_not_split_is_told_apart() -> None:
+def test_each_reason_not_to_split_a_chip_has_its_words() -> None:
     """A family without templates, a Duo, A3 dies that go together, a node for machines."""
     chip, a3 = chip_of("910b4-8"), chip_of("a3-16")
     assert why_not_split(chip) == ""

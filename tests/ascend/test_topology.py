@@ -21,7 +21,7 @@ def test_link_six_connects_on_a3_only() -> None:
 
 @given(st.sets(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=40))
 def test_domains_are_the_connected_parts(pairs: set[tuple[int, int]]) -> None:
-    """Whatever the links: linked chips share a domain, and nobody is in two."""
+    """Whatever the links: linked chips share a domain, and no chip is in two."""
     pairs = {pair for pair in pairs if pair[0] < pair[1]}
     domains = domains_by_links(dict.fromkeys(pairs, Link.HCCS), A2)
     members = [number for domain in domains for number in domain]

@@ -34,23 +34,23 @@ def dcmi(simulated: SimulatedBoard, calls: list[DcmiCall]) -> Dcmi:
     return dcmi
 
 
-def told(calls: list[DcmiCall]) -> list[tuple[str, int]]:
+def outcomes(calls: list[DcmiCall]) -> list[tuple[str, int]]:
     """The calls and their return codes."""
     return [(call.function, call.code) for call in calls]
 
 
 def test_the_first_generation_is_asked_first(dcmi: Dcmi, calls: list[DcmiCall]) -> None:
     """A library that it serves is asked nothing else."""
-    assert told(calls) == [("dcmi_init", 0)]
+    assert outcomes(calls) == [("dcmi_init", 0)]
     assert dcmi.card_list() == tuple(range(8))
 
 
 @pytest.mark.parametrize("profile", [ON_UB])
 def test_a_950_is_served_by_the_second(dcmi: Dcmi, calls: list[DcmiCall]) -> None:
     """The first init says so; later it is left out, because a refused one forgets the chips."""
-    assert told(calls) == [("dcmi_init", -8255), ("dcmiv2_init", 0)]
+    assert outcomes(calls) == [("dcmi_init", -8255), ("dcmiv2_init", 0)]
     dcmi.init()
-    assert told(calls)[2:] == [("dcmiv2_init", 0)]
+    assert outcomes(calls)[2:] == [("dcmiv2_init", 0)]
     assert dcmi.health(FIRST) == 0
 
 
@@ -91,7 +91,7 @@ def test_a_driver_without_the_first_generation_is_served_by_the_second(tmp_path:
 def test_a_gap_in_the_numbers_is_a_chip_that_does_not_answer(
     dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """As the first generation tells of a card."""
+    """As a card of the first generation."""
     control.set_silent(2)
     dcmi.init()
     assert dcmi.card_list() == (0, 1, -1, 3, 4, 5, 6, 7)

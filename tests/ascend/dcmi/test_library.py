@@ -71,20 +71,20 @@ def test_the_driver_folders_below_the_host_root_are_searched(old_library: Librar
     assert Dcmi(old_library).library_path == old_library.path
 
 
-def test_each_call_is_told_with_its_code(old_library: Library) -> None:
+def test_each_call_is_reported_with_its_code(old_library: Library) -> None:
     """Metrics are made of it; a function that the library lacks is not called.
 
     Texts end at their first NUL, without blanks around; no byte is an error.
     """
     calls: list[DcmiCall] = []
     before = time.perf_counter()
-    told = Dcmi(Library(old_library._cdll, "libdcmi.so", calls.append))
+    dcmi = Dcmi(Library(old_library._cdll, "libdcmi.so", calls.append))
     with pytest.raises(DcmiError):
-        told.init()
+        dcmi.init()
     with pytest.raises(NotSupported, match="has no such function") as caught:
-        told.health(ChipRef(0, 0))
+        dcmi.health(ChipRef(0, 0))
     assert caught.value.code == -8255
-    assert told.driver_version() == VERSION
+    assert dcmi.driver_version() == VERSION
     assert [(call.function, call.code) for call in calls] == [
         ("dcmi_init", -8005),
         ("dcmi_get_driver_version", 0),
@@ -151,7 +151,7 @@ def test_links_of_the_host_are_followed_in_its_tree(
 
 
 def test_what_is_beside_the_library_is_loaded_with_it(tmp_path: Path, simulator: Path) -> None:
-    """Each of its dependencies from where it is; one that is broken takes nobody with it."""
+    """Each of its dependencies from where it is; one that is broken does not matter."""
     parts = [
         driver_folder(tmp_path) / "libdcmi.so",
         driver_folder(tmp_path) / "libmmpa.so",

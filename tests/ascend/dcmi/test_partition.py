@@ -45,7 +45,7 @@ def ready(dcmi: Dcmi) -> Dcmi:
     return dcmi
 
 
-def test_a_partition_is_made_told_of_and_destroyed(ready: Dcmi, control: BoardControl) -> None:
+def test_a_partition_is_made_described_and_destroyed(ready: Dcmi, control: BoardControl) -> None:
     """Its id is that of its node; what it has is what the chip has less."""
     made = ready.create_vdevice(CHIP, QUARTER)
     assert ready.vnpus(CHIP) == (made,) == (148,)
@@ -103,8 +103,8 @@ def test_a_node_for_virtual_machines_says_so(ready: Dcmi, control: BoardControl)
     assert ready.vnpu_mode() is VnpuMode.VIRTUAL_MACHINE
 
 
-def test_a_share_is_set_while_nobody_has_the_chip(ready: Dcmi, control: BoardControl) -> None:
-    """And taken back so; a reboot takes it back too."""
+def test_a_share_flag_changes_while_the_chip_is_free(ready: Dcmi, control: BoardControl) -> None:
+    """In both directions; a reboot resets it."""
     ready.set_device_share(CHIP, enabled=True)
     assert ready.device_share(CHIP)
     control.set_processes(3, [(1, 2)])
@@ -114,8 +114,8 @@ def test_a_share_is_set_while_nobody_has_the_chip(ready: Dcmi, control: BoardCon
     assert not ready.device_share(CHIP)
 
 
-def test_what_a_910_does_not_tell_is_none(load_board: LoadBoard) -> None:
-    """It tells AI cores alone; the queries fill the rest with ones."""
+def test_what_a_910_does_not_report_is_none(load_board: LoadBoard) -> None:
+    """It reports AI cores alone; the queries fill the rest with ones."""
     dcmi, _ = load_board("910a-8")
     chip = ChipRef(0, 0)
     assert dcmi.create_vdevice(chip, "vir02") == 100

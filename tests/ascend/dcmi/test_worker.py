@@ -71,7 +71,7 @@ async def test_a_call_returns_or_raises_what_its_function_does() -> None:
 
 
 async def test_all_calls_run_on_one_thread_one_after_another() -> None:
-    """Ten callers at once share one thread that is not trio's, and never overlap."""
+    """Ten concurrent callers share one thread that is not trio's, and never overlap."""
     threads: set[int] = set()
     running = 0
 
@@ -92,7 +92,7 @@ async def test_all_calls_run_on_one_thread_one_after_another() -> None:
 async def test_a_hung_call_is_written_off_and_the_rest_served(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Past its deadline a call raises Busy and is named; another device's call works at once."""
+    """Past its deadline a call raises Busy and is named; another device's call works."""
     with gate() as it:
         async with open_worker() as worker:
             before = time.time()
@@ -122,7 +122,7 @@ async def test_no_thread_outlives_its_calls() -> None:
         await until(lambda: not threads())
 
 
-async def test_a_worker_that_nobody_calls_ends() -> None:
+async def test_an_unused_worker_ends() -> None:
     """On a node without NPUs."""
     with trio.fail_after(5):
         async with open_worker() as worker:
@@ -157,7 +157,7 @@ async def test_too_many_calls_out_refuse_everything() -> None:
 
 
 async def test_init_runs_beside_a_hung_call_that_does_not_matter(dcmi: Dcmi) -> None:
-    """If that returns after all it calls nothing else, and nobody gets its answer."""
+    """If that returns after all it calls nothing else, and its answer is dropped."""
     late: list[int] = []
     refused: list[str] = []
     dcmi.init()
@@ -285,7 +285,7 @@ async def test_a_result_that_comes_late_is_handed_on(mock_clock: MockClock) -> N
 
 
 async def test_a_call_is_slow_before_it_counts_as_hung(mock_clock: MockClock) -> None:
-    """After ten seconds here, of which it is asked now and then."""
+    """After ten seconds here, by looks now and then."""
     with gate() as it:
         async with open_worker(deadline_seconds=2, hung_seconds=10) as worker:
             verdicts = []
@@ -309,7 +309,7 @@ async def test_a_call_is_slow_before_it_counts_as_hung(mock_clock: MockClock) ->
 async def test_a_call_is_named_by_the_function_of_the_library(
     dcmi: Dcmi, control: BoardControl, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the error, in the log, and for who asks what hangs."""
+    """In the error, in the log, and in the list of hung calls."""
     dcmi.init()
     function, chip = "dcmi_get_device_errorcode_v2", ChipRef(1, 0)
     control.hang(function, 1)

@@ -77,7 +77,7 @@ async def test_calls_that_run_apart_in_turn_keep_none_waiting_that_runs_alone() 
 async def test_a_call_that_runs_apart_and_does_not_return_is_left_behind(
     is_cancelled: bool,
 ) -> None:
-    """At its deadline, or when nobody waits for it: no other is made on its chip until then."""
+    """At its deadline, or when its caller is cancelled; until then its chip gets no other call."""
     async with open_worker() as worker:
         with gate() as it:
             with trio.move_on_after(0.01 if is_cancelled else 5), pytest.raises(Slow):
