@@ -1,4 +1,4 @@
-"""What is done a moment later."""
+"""Callbacks just after a reply."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from trio_npu_dra.kit.base.after_reply import SECONDS, AfterReply
 async def test_functions_are_called_a_moment_later_in_their_order(
     autojump_clock: MockClock,
 ) -> None:
-    """Together, and others that come later a moment after these."""
+    """Calls of one moment run together, later ones a moment after them."""
     del autojump_clock
     after_reply = AfterReply()
     seen: list[tuple[float, str]] = []

@@ -1,4 +1,4 @@
-"""A clock that goes on steadily, and boots from which one can tell how far a clock was set."""
+"""A steady clock, and how far the node's clock was set since an earlier boot."""
 
 from __future__ import annotations
 

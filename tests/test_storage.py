@@ -145,15 +145,15 @@ def test_a_file_holds_what_it_says_in_its_form(tmp_path: Path) -> None:
 def test_the_temporary_file_of_a_writer_at_work_stays(tmp_path: Path) -> None:
     """A writer, in any process, holds a lock on its file until that has its name."""
     part = tmp_path / ".a.json.5f3a01c2"
-    others = tmp_path / ".b.json.5f3a01c2"
-    others.write_bytes(b"")
+    other = tmp_path / ".b.json.5f3a01c2"
+    other.write_bytes(b"")
     with part.open("wb") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
         storage.remove_unfinished(tmp_path, "a.json")
         assert part.exists()
 
     storage.remove_unfinished(tmp_path, "a.json")
-    assert list(tmp_path.iterdir()) == [others]
+    assert list(tmp_path.iterdir()) == [other]
 
 
 def test_a_writer_that_lost_its_temporary_file_writes_another(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is printed of text that others wrote."""
+"""Foreign text on a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_everything_shows(text: str, shown: str) -> None:
 
 
 def test_each_line_is_one() -> None:
-    """Nothing is printed of no lines."""
+    """No lines print nothing."""
     stream = io.StringIO()
     say("a", "b\nc", stream=stream)
     say(stream=stream)

@@ -153,15 +153,15 @@ async def test_cancelled_requests_leave_the_client_usable(
 
 
 async def test_watches_hold_up_no_request(client: KubeClient, state: ApiState) -> None:
-    """With 20 watches open, eight requests at once get their answers, and each watch its event."""
+    """With 20 watches open, eight requests get their answers, and each watch its event."""
     state.add(NODE)
     _, version = await client.list(Node)
-    told: list[str] = []
+    seen: list[str] = []
 
     async def follow(*, task_status: trio.TaskStatus[None]) -> None:
         async with client.watch(Node, resource_version=version) as events:
             task_status.started()
-            told.append((await anext(events)).resource_version)
+            seen.append((await anext(events)).resource_version)
 
     with trio.fail_after(HANG_SECONDS):
         async with trio.open_nursery() as watching:
@@ -170,19 +170,19 @@ async def test_watches_hold_up_no_request(client: KubeClient, state: ApiState) -
             async with trio.open_nursery() as asking:
                 for _ in range(8):
                     asking.start_soon(client.get, Node, "node-1")
-            assert told == []
+            assert seen == []
             state.add(Node(metadata=ObjectMeta(name="node-2")))
-    assert len(told) == 20
+    assert len(seen) == 20
 
 
 async def test_a_watch_from_forgotten_history_is_gone(client: KubeClient, state: ApiState) -> None:
-    """The API server's 410 tells the caller to list again."""
+    """The API server answers 410, and the caller has to list again."""
     state.add(NODE)
     state.compact()
     await assert_gone(client, Node)
 
 
-async def test_a_watch_is_told_bookmarks_and_its_end(client: KubeClient, state: ApiState) -> None:
+async def test_a_watch_has_bookmarks_and_an_end(client: KubeClient, state: ApiState) -> None:
     """A bookmark moves the version on without an object; then the iterator just ends."""
     state.add(NODE)
     _, version = await client.list(Node)
@@ -235,7 +235,7 @@ async def test_a_watch_can_be_left_at_any_event(client: KubeClient, state: ApiSt
         ("c", "a" * 64),
     ],
 )
-async def test_a_name_that_nothing_can_have_is_refused(
+async def test_an_invalid_name_is_refused(
     name: str, namespace: str, client: KubeClient, state: ApiState
 ) -> None:
     """The message has the name, and the API server is not asked."""

@@ -60,7 +60,7 @@ def peer() -> Peer:
 
 @pytest.fixture
 async def connections(peer: Peer, serve: Serve) -> AsyncIterator[Transport]:
-    """Connections to it, with a token and a path before all others."""
+    """Connections to it, with a token and a prefix of all paths."""
     credentials = Credentials(
         source="test",
         base_url="http://[::1]:8080/k8s",

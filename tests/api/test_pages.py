@@ -1,4 +1,4 @@
-"""Promises of long lists: an object that cannot be read costs nobody the others."""
+"""Long lists: an object that cannot be read hides no other."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_an_object_that_cannot_be_read_is_left_out(
 async def test_objects_that_are_left_out_cost_a_request_each(
     client: KubeClient, state: ApiState
 ) -> None:
-    """However many a tenant makes: one that is left out is not asked for with others again."""
+    """A tenant may make many: the client asks once for an object that it leaves out."""
     for name in "abcdef":
         add(state, name, args=["x" * LIST_LIMIT])
     found = await client.list_all(Pod, page=4)

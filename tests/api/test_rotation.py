@@ -33,7 +33,7 @@ def state() -> ApiState:
 
 @pytest.fixture
 def server(pki: Path) -> ssl.SSLContext:
-    """Its TLS context; new connections use what is loaded into it."""
+    """Its TLS context, for new connections."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pki / "server.crt", pki / "server.key")
     return context

@@ -81,7 +81,7 @@ async def test_forgotten_history_is_listed_again(client: KubeClient, state: ApiS
 async def test_a_server_that_forgets_all_the_time_is_not_hammered(
     client: KubeClient, state: ApiState, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A 410 right after a list is a failure like others."""
+    """A 410 right after a list is a failure with a pause."""
     caplog.set_level(logging.WARNING)
     state.fail_next(2, status=410, verb="watch")
     async with aclosing(list_and_watch(client, Node)) as views:
@@ -149,7 +149,7 @@ class Scripted(Transport):
         await trio.sleep(seconds - 15)
 
 
-def told(name: Any, **metadata: Any) -> dict[str, Any]:
+def added(name: Any, **metadata: Any) -> dict[str, Any]:
     """An event about a Node."""
     meta = {"name": name, "resourceVersion": "11", **metadata}
     return {"type": "ADDED", "object": {"metadata": meta}}
@@ -158,7 +158,7 @@ def told(name: Any, **metadata: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("after", [0.0, 11.0, 200.0], ids=lambda after: f"after {after:g} s")
 @pytest.mark.parametrize(
     "poison",
-    [told("x", generateName=5), told(5), {"type": "ODD", "object": {}}, ["odd"]],
+    [added("x", generateName=5), added(5), {"type": "ODD", "object": {}}, ["odd"]],
     ids=["a field", "the name", "the type", "the whole"],
 )
 async def test_an_event_that_is_not_understood_costs_few_requests(
@@ -201,8 +201,8 @@ async def test_an_object_that_is_not_understood_is_named(
 @pytest.mark.parametrize(
     "events",
     [
-        [told(f"n{number}") for number in range(OBJECTS_LIMIT + 1)],
-        [told(f"n{number}", uid="u" * (LIST_LIMIT // 8)) for number in range(8)],
+        [added(f"n{number}") for number in range(OBJECTS_LIMIT + 1)],
+        [added(f"n{number}", uid="u" * (LIST_LIMIT // 8)) for number in range(8)],
     ],
     ids=["objects", "bytes"],
 )
@@ -228,9 +228,9 @@ async def test_changes_of_one_object_count_once(autojump_clock: MockClock) -> No
     """Many large versions of one object are no large view, and removed objects do not count."""
     del autojump_clock
     api = Scripted()
-    api.events = [told("n", uid="u" * (LIST_LIMIT // 8)) for _ in range(10)]
+    api.events = [added("n", uid="u" * (LIST_LIMIT // 8)) for _ in range(10)]
     gone = {"type": "DELETED", "object": {"metadata": {"name": "n"}}}
-    api.events += [gone, told("m", uid="u" * (LIST_LIMIT // 8))]
+    api.events += [gone, added("m", uid="u" * (LIST_LIMIT // 8))]
     async with aclosing(list_and_watch(KubeClient(api), Node)) as views:
         assert set((await first(views, lambda view: "m" in view.objects)).objects) == {"m"}
     assert api.lists == 1

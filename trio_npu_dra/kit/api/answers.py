@@ -87,7 +87,7 @@ def refusal(
         if said is not None and said.kind == "Status" and said.reason == "NotFound":
             missing = (said.details.kind, said.details.name) if said.details else None
             return NotFound(message, status=status, missing=missing)
-        message += "; that tells nothing of an object: is this API served, or does a proxy answer?"
+        message += "; the object may exist: is this API served, or does a proxy answer?"
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
     if kind is Unavailable:
         seconds = _seconds(headers.get("retry-after", ""))

@@ -1,4 +1,4 @@
-"""Tokens and certificates, which may be replaced while we run."""
+"""Tokens and certificates, which the kubelet or an operator may replace at any time."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ class Material:
             return None
         try:
             found = self.path.stat()
-        except OSError:  # missing while it is replaced; `read` says what is wrong
+        except OSError:  # missing during a replacement; `read` has the error
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns

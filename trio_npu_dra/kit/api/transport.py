@@ -174,7 +174,7 @@ class Transport:
         except (TimeoutError, *BROKEN) as error:
             if not was_sent:
                 raise Unavailable(
-                    f"{asked}: not sent in {self._deadline:g} s, {AT_ONCE} others are under way"
+                    f"{asked}: not sent in {self._deadline:g} s, {AT_ONCE} requests are under way"
                 ) from error
             await self.close()  # the other idle connections are probably broken too
             raise self._unreachable(asked, error) from error

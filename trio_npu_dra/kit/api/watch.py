@@ -66,7 +66,7 @@ async def list_and_watch(
     yield picture.view()
     while True:
         # Contact came back with this watch, which has sent nothing yet. A restarted API server may
-        # then say that it has forgotten our place: that is no second loss of contact.
+        # then have forgotten the watch's place: that is no second loss of contact.
         is_back = False
         try:
             if not picture.version:
@@ -86,7 +86,7 @@ async def list_and_watch(
                     if picture.apply(event):
                         yield picture.view()
             if anyio.current_time() - opened < _SHORT_WATCH:
-                raise Unavailable(f"watch {kind.plural}: ended at once")
+                raise Unavailable(f"watch {kind.plural}: ended immediately")
         except KubeError as error:
             # A place that is too old is worth an immediate list, unless it was just listed.
             is_too_old = isinstance(error, Gone) and anyio.current_time() - listed_at > _SHORT_WATCH

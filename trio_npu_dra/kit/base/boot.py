@@ -1,4 +1,4 @@
-"""This boot of the node: its id, and a clock that goes on steadily until the next boot."""
+"""This boot of the node: its id, and a clock that is steady until the next boot."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Every error that the driver raises on purpose, by what its reader can do about it.
 
 A port (hardware, API server, disk) translates foreign errors into these once. A `ClaimError`
-becomes the text of that claim in the kubelet's reply, so its message addresses the pod's owner; all
-others go to the log, and their messages address the operator of the node.
+becomes the text of that claim in the kubelet's reply, so its message addresses the pod's owner. The
+rest goes to the log, with messages for the operator of the node.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ def read_bytes(path: Path, *, limit: int = SIZE_LIMIT, any_owner: bool = False) 
 
 
 def holds(path: Path, data: bytes, *, mode: int) -> bool:
-    """Whether a file is ours, has these permission bits and contains exactly *data*."""
+    """Whether a file of this user has these permission bits and contains exactly *data*."""
     try:
         descriptor, found = open_file(path, os.O_RDONLY)
     except (OSError, ForeignFile):  # the caller writes an unreadable file again
@@ -310,8 +310,8 @@ def make_folder(path: Path, *, mode: int) -> bool:
             found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise ForeignFile(f"cannot make {path}: {_describe(found)} is in its place")
-    ours = (stat.S_IFDIR | mode, os.geteuid(), os.getegid())
-    if (found.st_mode, found.st_uid, found.st_gid) == ours:
+    wanted = (stat.S_IFDIR | mode, os.geteuid(), os.getegid())
+    if (found.st_mode, found.st_uid, found.st_gid) == wanted:
         return is_missing
     with translated(f"put back mode and owner of {path}"):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)

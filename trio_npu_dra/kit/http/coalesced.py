@@ -41,7 +41,7 @@ class Coalesced(Generic[T]):
             self._made = trio.Event()
 
     async def get(self) -> T:
-        """The newest value; without `run`, this waits for ever."""
+        """The newest value; only while `run` runs is there one."""
         if trio.current_time() >= self._fresh_until:
             self._wanted.set()
             await self._made.wait()

@@ -24,7 +24,7 @@ _CHUNK: Final = 4096
 _PAUSE_SECONDS: Final = 0.05  # between two reads of a head, which mostly comes in one piece
 _VERSIONS: Final = (b"1.0", b"1.1")
 _UNREAD_CHUNK: Final = 1 << 16
-_UNREAD_LIMIT: Final = 1 << 20  # bytes of a body that we read so that its sender sees the answer
+_UNREAD_LIMIT: Final = 1 << 20  # bytes of a body, read so that its sender sees the response
 _UNREAD_SECONDS: Final = 1.0
 
 
@@ -43,7 +43,7 @@ async def receive_request(
     try:
         parser.receive_data(bytes(await client.receive_some(_CHUNK)))
         while (event := parser.next_event()) is h11.NEED_DATA:
-            # Headers that trickle in from all clients at once must not keep the loop busy.
+            # Headers that trickle in from many clients must not keep the loop busy.
             await trio.sleep(_PAUSE_SECONDS)
             parser.receive_data(bytes(await client.receive_some(_CHUNK)))
     except h11.RemoteProtocolError as error:
