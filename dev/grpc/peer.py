@@ -30,6 +30,7 @@ def begin_call(
     data: bytes = MESSAGE,
     *,
     end: bool = True,
+    grpc_timeout: str = "",
 ) -> int:
     """Begin a call with *data* of its request; returns the number of its stream."""
     number = connection.get_next_available_stream_id()
@@ -41,8 +42,10 @@ def begin_call(
         ("content-type", "application/grpc"),
         ("te", "trailers"),
     ]
+    if grpc_timeout:
+        headers.append(("grpc-timeout", grpc_timeout))
     connection.send_headers(number, headers)
-    if data:
+    if data or end:
         connection.send_data(number, data, end_stream=end)
     return number
 
@@ -56,9 +59,16 @@ class Peer:
         self.h2.initiate_connection()
         self._events = deque[h2.events.Event]()
 
-    def call(self, path: str = ECHO.path, data: bytes = MESSAGE, *, end: bool = True) -> int:
+    def call(
+        self,
+        path: str = ECHO.path,
+        data: bytes = MESSAGE,
+        *,
+        end: bool = True,
+        grpc_timeout: str = "",
+    ) -> int:
         """Begin a call with *data* of its request; returns the number of its stream."""
-        return begin_call(self.h2, path, data, end=end)
+        return begin_call(self.h2, path, data, end=end, grpc_timeout=grpc_timeout)
 
     async def flush(self) -> None:
         """Send what was begun; does not fail if the server has cut the connection."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from betterproto2 import Message
 from trio.testing import MockClock
 
 from dev.grpc.peer import connected
@@ -19,7 +18,6 @@ from trio_npu_dra.kit.grpc import (
     RpcError,
     Send,
     Status,
-    UnaryMethod,
 )
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 
@@ -161,23 +159,6 @@ async def test_large_messages_pass_up_to_the_limit(bridge: Bridge, path: Path) -
     async with serving(bridge, path, [ECHO.handled_by(repeat)]) as (channel, _):
         reply = await channel.unary(ECHO, RegistrationStatus(error=text), timeout_seconds=10)
     assert reply.name == text * 10
-
-
-class Garbled(Message):
-    """A message whose text is no UTF-8."""
-
-    def SerializeToString(self) -> bytes:  # noqa: N802 - betterproto2's name
-        """Field 2 with one byte that begins no character."""
-        return b"\x12\x01\xff"
-
-
-async def test_bytes_that_do_not_parse_are_refused(bridge: Bridge, path: Path) -> None:
-    """A request that is no message of its type ends its own call only."""
-    broken = UnaryMethod(ECHO.path, Garbled, PluginInfo)
-    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
-        with pytest.raises(RpcError, match="does not parse"):
-            await channel.unary(broken, Garbled(), timeout_seconds=5)
-        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
 
 
 @pytest.mark.parametrize(
