@@ -25,7 +25,7 @@ from tests.kubelet.site import (
     prepared,
     running,
 )
-from trio_npu_dra.kit.base.errors import Forbidden, StorageError, Unavailable
+from trio_npu_dra.kit.base.errors import ConfigError, Forbidden, StorageError, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import RpcError, Status, methods, open_bridge
 from trio_npu_dra.kit.grpc._generated import v1alpha1
@@ -268,19 +268,25 @@ async def test_a_stop_sees_a_call_through_that_is_under_way(
         assert site.status.value == NOT_REGISTERED
 
 
-async def test_a_plugins_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("parent_exists", "error", "words"),
+    [
+        (True, StorageError, rf"cannot make .*/{DRIVER}: a file is in its place"),
+        (False, ConfigError, rf"/plugins/{DRIVER} does not exist"),
+    ],
+)
+async def test_a_plugins_directory_that_cannot_be_used_is_named(
+    tmp_path: Path, parent_exists: bool, error: type[Exception], words: str
+) -> None:
     """The error comes at the start, before the kubelet can find the driver."""
-    (tmp_path / "plugins").mkdir()
-    (tmp_path / "plugins" / DRIVER).write_text("a file where the folder should be")
+    socket = tmp_path / "plugins" / DRIVER / "dra.sock"
+    if parent_exists:
+        socket.parent.parent.mkdir()
+        socket.parent.write_text("a file where the folder should be")
+    driver = NodeOnDisk(tmp_path / "n").start()
     async with open_bridge() as bridge:
-        with pytest.raises(StorageError, match=rf"cannot make .*/{DRIVER}: a file is in its place"):
-            await serve_plugin(
-                bridge,
-                NodeOnDisk(tmp_path / "n").start(),
-                Observable(()),
-                socket=tmp_path / "plugins" / DRIVER / "dra.sock",
-                grace_seconds=1,
-            )
+        with pytest.raises(error, match=words):
+            await serve_plugin(bridge, driver, Observable(()), socket=socket, grace_seconds=1)
 
 
 @pytest.mark.parametrize("umask", [0, 0o077], ids=oct)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from dev.rig.waiting import HANG_SECONDS
+from tests.pool.reach import Reach
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import CounterSet, Device, DeviceTaint, ResourceSlice
 from trio_npu_dra.kit.base.observable import Observable
@@ -113,3 +114,13 @@ async def publishing(
             await nursery.start(subject.run, client)
         yield subject
         nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def settled(
+    reach: Reach, pool: Devices, counters: tuple[CounterSet, ...] = ()
+) -> AsyncIterator[Subject]:
+    """A publisher without a network, once its pool is accepted."""
+    async with publishing(KubeClient(reach), reach.state, pool, counters) as subject:
+        await subject.until_settled()
+        yield subject

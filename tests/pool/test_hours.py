@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.pool.publishing import WITHOUT_FEATURES, Devices, Subject, devices, publishing
+from tests.pool.publishing import WITHOUT_FEATURES, Devices, Subject, devices, publishing, settled
 from tests.pool.reach import Reach
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import ObjectMeta, ResourceSlice
@@ -78,8 +78,7 @@ async def test_an_hour_without_the_api_server(
     """
     caplog.set_level(logging.INFO)
     wanted = devices(70, taint="major" if facts_change else None)
-    async with publishing(KubeClient(reach), reach.state, devices(70)) as subject:
-        await subject.until_settled()
+    async with settled(reach, devices(70)) as subject:
         await trio.sleep(HOUR)
         caplog.clear()
         reach.leave()
@@ -107,8 +106,7 @@ async def test_every_outage_ends_within_five_seconds(
     reach: Reach, autojump_clock: MockClock
 ) -> None:
     """However long it was, and wherever it hit the retries."""
-    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
-        await subject.until_settled()
+    async with settled(reach, devices(2)) as subject:
         for number in range(40):
             reach.leave()
             await trio.sleep(0.3 + 7.7 * number)
@@ -124,8 +122,7 @@ async def test_a_quiet_hour_costs_nothing_but_watches(
     reach: Reach, autojump_clock: MockClock
 ) -> None:
     """One watch of 290 s after the other, continued from bookmarks: no list, no write."""
-    async with publishing(KubeClient(reach), reach.state, devices(70, taint="minor")) as subject:
-        await subject.until_settled()
+    async with settled(reach, devices(70, taint="minor")):
         await trio.sleep(1)
         reach.asked.clear()
         for _ in range(60):
@@ -138,8 +135,7 @@ async def test_a_quiet_hour_costs_nothing_but_watches(
 
 async def test_a_storm_of_changes_is_a_few_writes(reach: Reach, autojump_clock: MockClock) -> None:
     """The first change is written without delay, the last one soon, and some in between never."""
-    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
-        await subject.until_settled()
+    async with settled(reach, devices(2)) as subject:
         reach.asked.clear()
         for number in range(1000):
             subject.publish(devices(2, taint=f"fault-{number}"))
@@ -156,8 +152,7 @@ async def test_a_change_that_is_taken_back_before_its_turn_is_done_with(
     pause: float, reach: Reach, autojump_clock: MockClock
 ) -> None:
     """Nothing is written, and the pool is reported as accepted, which ends its latency."""
-    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
-        await subject.until_settled()
+    async with settled(reach, devices(2)) as subject:
         for count in range(3, 4 + AT_ONCE):
             subject.publish(devices(count))
             await subject.until_stored(lambda _: subject.devices == subject.pool.value.devices)
@@ -183,8 +178,7 @@ async def test_edits_are_undone_within_two_seconds(
     The kubelet deletes all slices of its node when it starts.
     """
     pool = devices(70)
-    async with publishing(KubeClient(reach), reach.state, pool) as subject:
-        await subject.until_settled()
+    async with settled(reach, pool) as subject:
         for _ in range(3):
             first = subject.slices[0]
             if edits == "edited":
@@ -206,8 +200,7 @@ async def test_edits_are_undone_within_two_seconds(
 
 async def test_a_fight_with_an_editor_slows_down(reach: Reach, autojump_clock: MockClock) -> None:
     """Against an editor that undoes each repair immediately: a write a minute."""
-    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
-        await subject.until_settled()
+    async with settled(reach, devices(2)) as subject:
         reach.asked.clear()
         with trio.move_on_after(HOUR):
             while True:
@@ -247,8 +240,7 @@ async def test_a_wall_clock_that_jumps_changes_nothing(
 ) -> None:
     """Neither ours nor the API server's: nothing is written, and edits are repaired as always."""
     pool = devices(2, taint="minor")
-    async with publishing(KubeClient(reach), reach.state, pool) as subject:
-        await subject.until_settled()
+    async with settled(reach, pool) as subject:
         shifted, real = (jump,), time.time
         monkeypatch.setattr(time, "time", lambda: real() + shifted[0])
         reach.leave()
@@ -276,8 +268,7 @@ async def test_dropped_fields_are_tried_again_after_an_outage(
     """The API server may have been replaced by one that keeps them; no other field is touched."""
     reach.state.kubernetes = WITHOUT_FEATURES
     pool = devices(2, taint="major")
-    async with publishing(KubeClient(reach), reach.state, pool) as subject:
-        await subject.until_settled()
+    async with settled(reach, pool) as subject:
         assert subject.status.value.dropped == {"taints"}
         assert published(subject) == devices(2)
         await trio.sleep(HOUR)
@@ -307,13 +298,25 @@ async def test_a_refused_pool_costs_no_request(reach: Reach, autojump_clock: Moc
         assert published(subject) == devices(2)
 
 
+async def test_a_pool_that_the_api_server_refuses_gives_way_to_the_next(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """The next pool does not wait for the retry."""
+    async with settled(reach, devices(1)) as subject:
+        reach.state.fail_next(status=422, verb="update")
+        subject.publish(devices(2))
+        await subject.until(lambda status: bool(status.problem))
+        subject.publish(devices(3))
+        await trio.sleep(0.05)
+        assert published(subject) == devices(3)
+
+
 async def test_a_slice_that_is_not_understood_is_replaced(
     reach: Reach, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The pool is right again, and one log line names the field."""
     pool = devices(70)
-    async with publishing(KubeClient(reach), reach.state, pool) as subject:
-        await subject.until_settled()
+    async with settled(reach, pool) as subject:
         wire = subject.slices[0].to_wire()
         wire["spec"]["devices"][0]["attributes"] = {"x": {"int": "many"}}
         reach.state.update(ResourceSlice.plural, wire)

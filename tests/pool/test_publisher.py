@@ -7,7 +7,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.pool.publishing import DRIVER, NODE, WITHOUT_FEATURES, Subject, devices, publishing
+from tests.pool.publishing import (
+    DRIVER,
+    NODE,
+    WITHOUT_FEATURES,
+    Subject,
+    devices,
+    publishing,
+    settled,
+)
 from tests.pool.reach import Reach
 from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
 from trio_npu_dra.kit.api.client import KubeClient
@@ -206,8 +214,7 @@ async def test_a_slice_is_deleted_only_as_the_one_that_was_read(
 ) -> None:
     """By its uid too: after a restore of etcd a resourceVersion can come a second time."""
     del autojump_clock
-    async with publishing(KubeClient(reach), reach.state, devices(70)) as subject:
-        await subject.until_settled()
+    async with settled(reach, devices(70)) as subject:
         second = subject.slices[1].metadata
         subject.publish(devices(2))
         await subject.until_stored(lambda slices: len(slices) == 1)
@@ -254,8 +261,7 @@ async def test_what_an_update_lost_is_not_written_again(
     """A taint that comes later, on a server that has none: one write, and no repairs."""
     del autojump_clock
     reach.state.kubernetes = WITHOUT_FEATURES
-    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
-        await subject.until_settled()
+    async with settled(reach, devices(2)) as subject:
         subject.publish(devices(2, taint="major"))
         await subject.until(lambda status: status.dropped == {"taints"})
         await trio.sleep(600)

@@ -17,6 +17,7 @@ from tests.pool.publishing import (
     Subject,
     devices,
     publishing,
+    settled,
 )
 from tests.pool.reach import Reach
 from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
@@ -115,8 +116,7 @@ async def test_a_change_does_not_wait_for_what_the_watch_shows(
 ) -> None:
     """A watch that shows nothing delays no fact."""
     reach.lag = 1000.0
-    async with publishing(KubeClient(reach), reach.state, devices(1)) as subject:
-        await subject.until_settled()
+    async with settled(reach, devices(1)) as subject:
         for count in range(2, 8):
             subject.publish(devices(count))
             await trio.sleep(0.3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.devices.test_build import FULL
 from tests.holds.entries import hold
-from tests.pool.publishing import DRIVER, publishing
+from tests.pool.publishing import DRIVER, settled
 from tests.pool.reach import Reach
 from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
@@ -18,7 +18,6 @@ from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import Device
 from trio_npu_dra.kit.api.quantity import parse_quantity
 
@@ -79,8 +78,7 @@ def test_as_many_plain_requests_fit_as_there_are_shares(
 
 async def test_an_api_server_stores_it_as_it_was_sent(reach: Reach) -> None:
     """The publisher has no difference to repair."""
-    async with publishing(KubeClient(reach), reach.state, build(shares=63)) as published:
-        await published.until_settled()
+    async with settled(reach, build(shares=63)) as published:
         assert published.devices == build(shares=63)
 
 

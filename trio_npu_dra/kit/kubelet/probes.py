@@ -70,16 +70,20 @@ async def silent_sockets(bridge: Bridge, *, service: Path, registration: Path) -
     """Call both sockets side by side (an empty prepare on the service); return those that fail."""
     silent: list[str] = []
 
+    async def failure(socket: Path, method: UnaryMethod[Any, Any]) -> RpcError | None:
+        try:
+            async with bridge.dial(socket) as channel:
+                await channel.unary(method, method.request(), timeout_seconds=CALL_SECONDS)
+        except RpcError as error:
+            return error
+        return None
+
     async def ask(name: str, socket: Path, method: UnaryMethod[Any, Any]) -> None:
-        for tries_left in (1, 0):
-            try:
-                async with bridge.dial(socket) as channel:
-                    await channel.unary(method, method.request(), timeout_seconds=CALL_SECONDS)
-            except RpcError as error:
-                if error.status is Status.UNAVAILABLE and tries_left:
-                    continue  # beside a flood, our connection may have made room
-                silent.append(f"the {name} socket does not answer: {error}")
-            return
+        error = await failure(socket, method)
+        if error is not None and error.status is Status.UNAVAILABLE:
+            error = await failure(socket, method)  # a flood may have displaced our connection
+        if error is not None:
+            silent.append(f"the {name} socket does not answer: {error}")
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ask, "service", service, methods.PREPARE_V1)
