@@ -1,7 +1,8 @@
 """The examples have the form of resource.k8s.io/v1, and name only what exists.
 
 An API server drops unknown fields of a claim, and no scheduler says that an attribute is misspelt:
-the pod waits. So both are held here; `tests/e2e` runs each example.
+the pod waits. So both are tested here; `tests/e2e` runs each example, and `npu-dra validate` judges
+its configs (`tests/cli/test_validate.py`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import pytest
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel
 
 from dev.rig.boards import die, partition, split
 from trio_npu_dra.agent.devices.build import build_devices
@@ -26,6 +26,15 @@ from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.kit.api.objects import Device
+from trio_npu_dra.tools.cluster.objects import (
+    DeviceClaim,
+    DeviceClassSpec,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaimSpec,
+)
+
+M = TypeVar("M", bound=BaseModel)
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "k8s/examples").glob("*.yaml"))
@@ -35,151 +44,6 @@ OF_OTHERS = {"nic.example.com"}
 """Classes that an example says others make."""
 
 FACT = re.compile(r'device\.(attributes|capacity)\["([^"]+)"\]\.(\w+)')
-
-
-# --- the form (resource.k8s.io/v1, Kubernetes 1.34) ----------------------------------------------
-
-Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
-
-
-class Strict(BaseModel):
-    """An object in which no other field may be."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel, extra="forbid", strict=True, populate_by_name=False
-    )
-
-
-class Cel(Strict):
-    """An expression about a device."""
-
-    expression: Annotated[str, Field(max_length=10 * 1024)]
-
-
-class Selector(Strict):
-    """What a device must be."""
-
-    cel: Cel
-
-
-class Toleration(Strict):
-    """A taint that is put up with."""
-
-    key: str | None = None
-    operator: Literal["Exists", "Equal"] = "Equal"
-    value: str | None = None
-    effect: Literal["NoSchedule", "NoExecute"] | None = None
-    toleration_seconds: int | None = None
-
-
-class Wanted(Strict):
-    """Which devices, and how many."""
-
-    device_class_name: str
-    selectors: Annotated[list[Selector], Field(max_length=32)] = []
-    allocation_mode: Literal["ExactCount", "All"] = "ExactCount"
-    count: Annotated[int, Field(ge=1)] | None = None
-    tolerations: Annotated[list[Toleration], Field(max_length=16)] = []
-
-    @model_validator(mode="after")
-    def _counts_or_takes_all(self) -> Self:
-        if self.allocation_mode == "All" and self.count is not None:
-            raise ValueError("count is not for allocationMode All")
-        return self
-
-
-class Amounts(Strict):
-    """What a claim is to take of a device that several may have."""
-
-    requests: dict[str, str]
-
-
-class Exactly(Wanted):
-    """The one choice of a request."""
-
-    admin_access: bool = False
-    capacity: Amounts | None = None
-
-
-class Choice(Wanted):
-    """One of several choices of a request."""
-
-    name: Label
-
-
-class Request(Strict):
-    """What containers can name."""
-
-    name: Label
-    exactly: Exactly | None = None
-    first_available: Annotated[list[Choice], Field(max_length=8)] = []
-
-    @model_validator(mode="after")
-    def _has_one_form(self) -> Self:
-        if bool(self.exactly) == bool(self.first_available):
-            raise ValueError("either exactly or firstAvailable")
-        return self
-
-    @property
-    def wanted(self) -> list[Wanted]:
-        """Its choices."""
-        return [self.exactly] if self.exactly else [*self.first_available]
-
-    @property
-    def names(self) -> set[str]:
-        """How constraints can name it."""
-        return {self.name} | {f"{self.name}/{choice.name}" for choice in self.first_available}
-
-
-class Constraint(Strict):
-    """What all devices of some requests must have in common."""
-
-    requests: list[str] = []
-    match_attribute: str
-
-
-class Opaque(Strict):
-    """Parameters for a driver."""
-
-    driver: str
-    parameters: dict[str, Any]
-
-
-class Config(Strict):
-    """What is configured, for some requests or for all."""
-
-    requests: list[str] = []
-    opaque: Opaque
-
-
-class Devices(Strict):
-    """All that a claim is about."""
-
-    requests: Annotated[list[Request], Field(min_length=1, max_length=32)]
-    constraints: Annotated[list[Constraint], Field(max_length=32)] = []
-    config: Annotated[list[Config], Field(max_length=32)] = []
-
-    @model_validator(mode="after")
-    def _names_its_requests(self) -> Self:
-        names = {name for request in self.requests for name in request.names}
-        named = {name for each in self.constraints for name in each.requests}
-        named |= {name for each in self.config for name in each.requests}
-        if unknown := named - names:
-            raise ValueError(f"no request {sorted(unknown)}")
-        return self
-
-
-class ClaimSpec(Strict):
-    """What a claim says."""
-
-    devices: Devices
-
-
-class ClassSpec(Strict):
-    """What a DeviceClass says."""
-
-    selectors: list[Selector]
-    extended_resource_name: str | None = None
 
 
 # --- the examples --------------------------------------------------------------------------------
@@ -197,7 +61,14 @@ def everything() -> Iterator[dict[str, Any]]:
         yield from objects(file)
 
 
-def claims() -> dict[tuple[str, str], Devices]:
+def read(model: type[M], wire: dict[str, Any]) -> M:
+    """A part of an object, all of whose fields exist."""
+    found = model.model_validate(wire)
+    assert found.model_dump(by_alias=True, mode="json", exclude_unset=True) == wire
+    return found
+
+
+def claims() -> dict[tuple[str, str], DeviceClaim]:
     """What each claim and each template asks for, by kind and name."""
     found = {}
     for about in everything():
@@ -206,14 +77,29 @@ def claims() -> dict[tuple[str, str], Devices]:
             spec = about["spec"]["spec"] if is_template else about["spec"]
             name = about["kind"], about["metadata"]["name"]
             assert name not in found, f"two examples have a {name}"
-            found[name] = ClaimSpec.model_validate(spec).devices
+            asked = {key: one for key, one in spec["devices"].items() if key != "config"}
+            found[name] = read(ResourceClaimSpec, {**spec, "devices": asked}).devices
+            names = {name for request in found[name].requests for name in names_of(request)}
+            parts = [*spec["devices"].get("config", ()), *asked.get("constraints", ())]
+            assert {one for part in parts for one in part.get("requests", ())} <= names
     return found
 
 
-def classes() -> dict[str, ClassSpec]:
+def choices_of(request: DeviceRequest) -> list[ExactDeviceRequest]:
+    """Its one form, or its choices."""
+    assert bool(request.exactly) != bool(request.first_available)
+    return [request.exactly] if request.exactly else [*request.first_available]
+
+
+def names_of(request: DeviceRequest) -> set[str]:
+    """The names by which constraints and configs can refer to it."""
+    return {request.name, *(f"{request.name}/{one.name}" for one in request.first_available)}
+
+
+def classes() -> dict[str, DeviceClassSpec]:
     """What each DeviceClass says, by name."""
     return {
-        about["metadata"]["name"]: ClassSpec.model_validate(about["spec"])
+        about["metadata"]["name"]: read(DeviceClassSpec, about["spec"])
         for about in everything()
         if about["kind"] == "DeviceClass"
     }
@@ -253,10 +139,10 @@ def facts_of_devices() -> set[tuple[str, str, str]]:
     """What expressions can name: attributes or capacity, whose, and the name."""
     found = set()
     for device in published():
-        for name in device.attributes or {}:
+        for name in device.attributes:
             domain, _, own = name.rpartition("/")
             found.add(("attributes", domain or DRIVER, own))
-        found |= {("capacity", DRIVER, name) for name in device.capacity or {}}
+        found |= {("capacity", DRIVER, name) for name in device.capacity}
     return found
 
 
@@ -297,7 +183,7 @@ def test_claims_ask_for_classes_that_exist() -> None:
         wanted.device_class_name
         for devices in claims().values()
         for request in devices.requests
-        for wanted in request.wanted
+        for wanted in choices_of(request)
     }
     assert asked <= classes().keys() | OF_OTHERS
 
@@ -307,8 +193,10 @@ def test_expressions_name_published_facts() -> None:
     selectors = [selector for about in classes().values() for selector in about.selectors]
     for devices in claims().values():
         for request in devices.requests:
-            selectors += [each for wanted in request.wanted for each in wanted.selectors]
-    named = {fact for each in selectors for fact in FACT.findall(each.cel.expression)}
+            selectors += [each for wanted in choices_of(request) for each in wanted.selectors]
+    named = {
+        fact for each in selectors for fact in FACT.findall(each.cel.expression if each.cel else "")
+    }
 
     assert {("attributes", DRIVER, "type"), ("capacity", DRIVER, "memCapacity")} <= named
     assert named <= facts_of_devices()
@@ -317,7 +205,7 @@ def test_expressions_name_published_facts() -> None:
 def test_constraints_name_published_attributes() -> None:
     """With the domain, without which the API server refuses them."""
     matched = {
-        tuple(constraint.match_attribute.split("/"))
+        tuple((constraint.match_attribute or "").split("/"))
         for devices in claims().values()
         for constraint in devices.constraints
     }
@@ -327,7 +215,9 @@ def test_constraints_name_published_attributes() -> None:
 
 def test_classes_of_families_are_about_families_that_there_are() -> None:
     """The model that an expression compares with is one that is published."""
-    text = " ".join(each.cel.expression for one in classes().values() for each in one.selectors)
+    text = " ".join(
+        each.cel.expression for one in classes().values() for each in one.selectors if each.cel
+    )
     models = set(re.findall(r'\.model == "(\w+)"', text))
     assert models
     assert models <= {family.value for family in ChipFamily}

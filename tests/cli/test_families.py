@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,16 +22,6 @@ USUAL: Final[dict[str, str]] = TABLE["usual"]
 CONTAINERS: Final[dict[str, dict[str, Any]]] = TABLE["containers"]
 
 Inspect = Callable[..., str]
-
-
-@pytest.fixture
-def _log_as_before() -> Iterator[None]:
-    """The command sets up the log of its process."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def facts(device: dict[str, Any]) -> dict[str, Any]:
@@ -73,7 +62,7 @@ def profile_of(key: str) -> str:
 
 @pytest.fixture
 def inspect(
-    _log_as_before: None, tmp_path: Path, simulator: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, simulator: Path, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], Inspect]:
     """Lays out a board of the table; what it returns runs `npu-dra inspect` on it."""
 

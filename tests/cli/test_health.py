@@ -64,7 +64,7 @@ REPORT = HealthReport(
     ),
 )
 TABLE = """\
-faults:    asked for in turn, because the Ascend driver does not tell: not supported
+faults:    polled, because the Ascend driver does not report them: not supported
 unhealthy NPUs: left out of the ResourceSlice, because the API server drops taints
 hung call: read_health of npu-4 has not returned since 2026-11-21T19:00:00Z
 hung call: init of the Ascend driver has not returned since 2026-11-21T19:00:01Z
@@ -145,7 +145,7 @@ def test_health_is_a_table_with_a_row_for_each_trouble(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"watch": "events"}, "faults:    told by the Ascend driver as they happen"),
+        ({"watch": "events"}, "faults:    reported by the Ascend driver as they happen"),
         ({"watch": "starting"}, "faults:    not watched yet"),
         ({"taints": True}, "unhealthy NPUs: tainted"),
         ({"taints": None}, "unhealthy NPUs: not published yet"),
@@ -229,7 +229,7 @@ def test_health_is_asked_of_the_instance_that_publishes(
             os.utime(path, (age, age))
         assert run(plugins) == 0
 
-    assert "does not tell: b\n" in capsys.readouterr().out
+    assert "does not report them: b\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

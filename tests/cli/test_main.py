@@ -3,12 +3,10 @@
 import gc
 import importlib
 import json
-import logging
 import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -33,25 +31,6 @@ def board(tmp_path_factory: pytest.TempPathFactory, simulator: Path) -> Simulate
     """A board with eight NPUs."""
     folder = tmp_path_factory.mktemp("board")
     return create_board(load_profile("910b4-8"), folder, prebuilt=simulator)
-
-
-@pytest.fixture
-def _same_log() -> Iterator[None]:
-    """The log of this process stays as it is, whatever a command does to it."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
-@pytest.fixture
-def empty(tmp_path: Path, _same_log: None) -> list[str]:
-    """Flags of a node without NPUs, for the command in this process."""
-    return [
-        *(f"--{name}-root={tmp_path}" for name in ("host", "dev", "sysfs")),
-        "--log-level=error",
-    ]
 
 
 def npu_dra(*words: str) -> subprocess.CompletedProcess[str]:
@@ -117,7 +96,6 @@ def test_simulate_prints_the_flags_that_inspect_takes(
     assert len(rows) == 9
 
 
-@pytest.mark.usefixtures("_same_log")
 def test_inspect_shows_the_taints_of_a_unhealthy_npu(
     board: SimulatedBoard, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,7 +151,6 @@ def test_inspect_leaves_out_what_is_for_a_resource() -> None:
     assert rows[-1].startswith("npu-1 is not cut: "), "why it is not cut is said of others"
 
 
-@pytest.mark.usefixtures("_same_log")
 def test_inspect_prints_slices_that_can_be_read_back(
     board: SimulatedBoard, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,23 +177,23 @@ def slice_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_slices_are_named_after_the_node(
-    empty: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bare: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By flag, variable, or as the kubelet names it without either: like the host."""
     monkeypatch.setattr(platform, "node", lambda: "Host-1")
-    assert slice_of(empty, capsys)["spec"]["nodeName"] == "host-1"
+    assert slice_of(bare, capsys)["spec"]["nodeName"] == "host-1"
     monkeypatch.setenv("NPU_DRA_NODE_NAME", "worker-7")
-    assert slice_of(empty, capsys)["spec"]["nodeName"] == "worker-7"
-    assert slice_of([*empty, "--node-name=n"], capsys)["spec"]["nodeName"] == "n"
+    assert slice_of(bare, capsys)["spec"]["nodeName"] == "worker-7"
+    assert slice_of([*bare, "--node-name=n"], capsys)["spec"]["nodeName"] == "n"
 
 
 def test_a_node_needs_a_name_only_where_it_is_shown(
-    empty: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bare: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Here the host has one that no Node can have."""
     monkeypatch.setattr(platform, "node", lambda: "my_host")
-    assert main(["inspect", *empty]) == 0
-    assert main(["inspect", *empty, "-o", "yaml"]) == 1
+    assert main(["inspect", *bare]) == 0
+    assert main(["inspect", *bare, "-o", "yaml"]) == 1
 
     said = capsys.readouterr().err
     assert said == (

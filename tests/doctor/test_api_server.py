@@ -117,8 +117,8 @@ async def test_claims_that_nobody_needs_are_told(folder: Path) -> None:
     *said, _ = api_server.judge(found)
     assert [finding.level.value for finding in said] == ["warning", "warning"]
     assert [finding.text.partition(":")[0] for finding in said] == [
-        "claim default/unused has npu-0 on this node, and nobody needs it",
-        "claim default/gone has npu-3 on this node, and nobody needs it",
+        "claim default/unused holds npu-0 on this node, and no pod needs it",
+        "claim default/gone holds npu-3 on this node, and no pod needs it",
     ]
 
 

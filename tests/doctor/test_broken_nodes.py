@@ -130,7 +130,7 @@ def test_npus_are_in_use_outside_of_kubernetes(healthy: Node) -> None:
         "problem      NPUs in use        npu-3 is used outside of Kubernetes, by process 4711 "
         "(python3)\n    -> End that process"
     ) in text
-    unseen = "who uses npu-4 (process 301), npu-5 and npu-6 cannot be seen from here"
+    unseen = "the users of npu-4 (process 301), npu-5 and npu-6 cannot be seen from here"
     assert f"not checked                     {unseen}" in text
     assert "process 300" not in text
 
@@ -309,7 +309,7 @@ def test_the_root_info_of_a_950_is_of_its_npus(
 
 
 def test_node_without_npus(healthy: Node) -> None:
-    """Nothing is wrong with it, and nobody asks who uses its NPUs."""
+    """Nothing is wrong with it, and its NPUs are not asked for users."""
     for folder in ("usr/local", "sys", "dev"):
         shutil.rmtree(healthy.root / folder)
 

@@ -1,7 +1,7 @@
-"""Objects that are written by server-side apply: parts of them are ours, the rest is not touched.
+"""Objects that are written by server-side apply, which changes only our fields.
 
-The API server keeps who wrote which field, by the name of a *manager*. What a manager applied once
-and leaves out the next time is removed, unless somebody else has written it too.
+The API server records the *manager* of each field. A field that a manager applied once and leaves
+out the next time is removed, unless another manager has written it too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ManagedFields(ApiModel):
 
 
 class ManagedMeta(ObjectMeta):
-    """metadata, with who wrote what."""
+    """metadata, with the managers of its fields."""
 
     managed_fields: Items[ManagedFields] = ()
 

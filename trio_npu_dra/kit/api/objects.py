@@ -328,7 +328,7 @@ class Allocation(ApiModel):
 
 
 class Consumer(ApiModel):
-    """status.reservedFor[]: who may use the claim, as a rule a pod (*resource* `pods`)."""
+    """status.reservedFor[]: a user of the claim, as a rule a pod (*resource* `pods`)."""
 
     resource: str
     name: str

@@ -1,7 +1,7 @@
 """The node drawn as SVG: NUMA nodes, PCIe roots, cards, HCCS domains, health, and holders.
 
 The same topology gives the same text. Every fact is in words too, never in colour alone, and the
-picture has a title and a description for those who cannot see it. Its colours follow the viewer's
+picture has a title and a description for people who cannot see it. Its colours follow the viewer's
 light or dark mode.
 """
 
@@ -17,7 +17,7 @@ from trio_npu_dra.ascend.model import Chip, FaultLevel
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.tools.cli.topology import MEANINGS, Topology, super_pods
 
-# Lengths are in units of the picture, which are pixels where nobody scales it.
+# Lengths are in units of the picture, which are pixels unless it is scaled.
 _CHIP_WIDTH: Final = 144
 _CHIP_HEIGHT: Final = 84
 _GAP: Final = 12
@@ -303,7 +303,7 @@ def _in_words(topology: Topology, chip: Chip) -> str:
 
 
 def _sentences(topology: Topology) -> Iterator[str]:
-    """The picture for those who cannot see it."""
+    """The picture for people who cannot see it."""
     if not topology.board.chips:
         yield "No NPU was found."
     for members in _numa_nodes(topology.board.chips):
@@ -328,7 +328,7 @@ def _footer(topology: Topology) -> Iterator[str]:
     if any(topology.holders(chip) for chip in chips):
         yield "last line of an NPU: the claim that holds it"
     if chips and topology.holds is None:
-        yield "who holds the NPUs is not known: the records of the driver cannot be read"
+        yield "the holders of the NPUs are unknown: the driver's records cannot be read"
     yield from topology.board.unanswered
 
 

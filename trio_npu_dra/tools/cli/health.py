@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "release",
         nargs="*",
         metavar="release DEVICE",
-        help="return an NPU that was separated for frequent faults to service, and count its "
-        "faults anew",
+        help="return an NPU that was separated for frequent faults to service, and reset its "
+        "fault counters",
     )
     add_flags(parser, PluginSettings)
     parser.add_argument(
@@ -77,8 +77,8 @@ def _release(settings: PluginSettings, device: str) -> str:
 
 def _header(report: HealthReport) -> Iterator[str]:
     faults = {
-        "events": "told by the Ascend driver as they happen",
-        "polling": f"asked for in turn, because the Ascend driver does not tell: {report.refusal}",
+        "events": "reported by the Ascend driver as they happen",
+        "polling": f"polled, because the Ascend driver does not report them: {report.refusal}",
         "starting": "not watched yet",
     }
     yield f"faults:    {faults[report.watch]}"

@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="draw the node into FILE as well: NUMA nodes, PCIe roots, HCCS domains, health, and "
-        "who holds what if the driver's records can be read; with - print the drawing alone",
+        "holders if the driver's records can be read; with - print the drawing alone",
     )
 
 
@@ -177,11 +177,11 @@ def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:
     """
     node = settings.node_name or host_node_name()
     content = _pool(board, settings)
-    nobody = OwnerReference(api_version="v1", kind="Node", name=node, uid="")
+    no_owner = OwnerReference(api_version="v1", kind="Node", name=node, uid="")
     pool = Pool(
         driver=settings.driver_name,
         node_name=node,
-        owner=nobody,
+        owner=no_owner,
         devices=content.devices,
         shared_counters=content.shared_counters,
     )

@@ -1,4 +1,4 @@
-"""`kubectl npu`: the cluster's NPUs, who has them, why a pod waits for one, and what is wrong.
+"""`kubectl npu`: the cluster's NPUs, their holders, why a pod waits for one, and what is wrong.
 
 It reads and never writes. What it needs beside the driver is the extra `cli` of the package.
 """
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _LIBRARIES: Final = ("cel", "rich")
 _PAUSE: Final = 0.3
-"""Seconds after a change: what belongs together comes together."""
+"""Seconds after a change, in which further ones come."""
 _LONGEST: Final = 60.0
-"""Seconds after which all is read again, whatever a watch says."""
+"""Seconds after which all is read again without a change."""
 _STYLES: Final = {
     "bold red": (r"\bunhealthy\b", r"\bfails\b", r"<- too few"),
     "yellow": (r"\bwaits\b", r"\bis undecided\b", r"\bshared\b"),
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trio.run(_run, asked)
     except* KeyboardInterrupt:
         code = 130
-    except* BrokenPipeError:  # whoever reads has seen enough, as `head` has
+    except* BrokenPipeError:  # the reader has seen enough, as `head` has
         code = 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except* DriverError as group:
@@ -85,7 +85,7 @@ def _leaves(error: BaseException) -> Iterable[BaseException]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kubectl npu",
-        description="The NPUs of a cluster: who has them, and why a pod waits for one. Read only.",
+        description="The NPUs of a cluster, their holders, and why a pod waits for one. Read only.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=(
             "commands:\n"

@@ -51,7 +51,7 @@ def _other_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
 
 
 def _withdrawn_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
-    """What claims hold though the driver has withdrawn it, or is gone itself."""
+    """Held devices that the driver has withdrawn, or whose driver is gone."""
     found = {
         node.node: [row.device.name for row in node.devices if not row.is_published]
         for node in nodes
@@ -61,7 +61,7 @@ def _withdrawn_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
 
 
 def _flaw_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
-    """What looks free and is not; schedulers before 1.36 do allocate from some of these pools."""
+    """Pools that look free and are not; schedulers before 1.36 do allocate from some."""
     found = (f"{node.node}: {flaw}" for node in nodes for flaw in node.flaws)
     return _listed("no devices are allocated here (Kubernetes 1.36 and later)", found)
 
@@ -90,7 +90,7 @@ def _rings(rings: Sequence[Ring]) -> str:
 
 
 def _holder_rows(node: NodeRow) -> Iterator[tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = {}  # an NPU's row has also who has partitions of it
+    found: dict[str, dict[str, None]] = {}  # an NPU's row has the holders of its partitions too
     for row in node.devices:
         for one in row.holders:
             found.setdefault(one.words, {})[one.result.device] = None
@@ -167,8 +167,8 @@ def _claim_lines(report: ClaimReport) -> Iterator[str]:
 
 
 def _given_cells(one: GivenDevice) -> tuple[str, ...]:
-    told = ", ".join(filter(None, (one.facts, one.how)))
-    return one.request, f"{one.device.name} of {one.device.pool}", told, one.now
+    facts = ", ".join(filter(None, (one.facts, one.how)))
+    return one.request, f"{one.device.name} of {one.device.pool}", facts, one.now
 
 
 def _funnel_lines(one: Funnel) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What is wrong with one device: taints, since when, what was said, and who has it; pure."""
+"""What is wrong with one device: taints, since when, Events and holders; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The devices of the cluster by node: what they are, who holds them, what is still whole; pure."""
+"""The devices of the cluster by node: what they are, their holders, what is still whole; pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DeviceRow:
         is_barred: Whether it has a taint that keeps claims away; it may be in use too.
         is_unhealthy: Whether one of these says more than that it is to go elsewhere.
         taints: All its taints in words.
-        holders: Who has it; of an NPU also who has partitions of it.
+        holders: Its holders; of an NPU also those of its partitions.
     """
 
     id: DeviceId

@@ -27,7 +27,7 @@ _PAGES: Final[dict[type[KubeObject], int]] = {AnySlice: 5, Claim: 200, FullNode:
 """Objects in one answer, by their usual size; a full slice has 13,000 values."""
 _PAGE: Final = 100
 _FEW: Final = 5
-"""Objects that are named of those that cannot be read."""
+"""How many unreadable objects are named."""
 _LOOKS: Final[dict[type[KubeObject], str]] = {
     AnySlice: "its devices look absent",
     Claim: "what it holds looks free",
@@ -101,7 +101,7 @@ async def events_about(
 
 
 async def namespaces_of(client: KubeClient, kind: type[KubeObject], name: str) -> tuple[str, ...]:
-    """The namespaces that have an object of that name.
+    """The namespaces with an object of that name.
 
     Raises:
         KubeError: Refused or unreachable.
@@ -112,7 +112,7 @@ async def namespaces_of(client: KubeClient, kind: type[KubeObject], name: str) -
 
 
 def _unread(kind: type[K], found: Listed[K]) -> Iterator[str]:
-    """What follows from the objects that cannot be read."""
+    """What follows from unreadable objects."""
     for one in found.unread[:_FEW]:
         looks = _LOOKS.get(kind, "it looks absent")
         yield f"{kind.kind_name} {one.title} cannot be read, so {looks}: {one.why}"

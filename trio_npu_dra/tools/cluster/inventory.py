@@ -1,4 +1,4 @@
-"""Devices by pool, and who holds them; pure."""
+"""Devices by pool, and their holders; pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, Claim
 
 
 class DeviceId(NamedTuple):
-    """What names a device in a cluster."""
+    """The name of a device in a cluster."""
 
     driver: str
     pool: str
@@ -22,7 +22,7 @@ class DeviceId(NamedTuple):
 
 
 class PoolId(NamedTuple):
-    """What names a pool in a cluster."""
+    """The name of a pool in a cluster."""
 
     driver: str
     name: str
@@ -59,12 +59,12 @@ class Allotment:
     @property
     def words(self) -> str:
         """`claim default/npu (pod train)`."""
-        told = []
+        notes = []
         if self.pods:
-            told.append(f"pod{'s' * (len(self.pods) > 1)} {', '.join(self.pods)}")
+            notes.append(f"pod{'s' * (len(self.pods) > 1)} {', '.join(self.pods)}")
         if self.result.admin_access:
-            told.append("admin access")
-        return f"claim {self.claim}" + (f" ({'; '.join(told)})" if told else "")
+            notes.append("admin access")
+        return f"claim {self.claim}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def pool_of(slice_: AnySlice) -> PoolId:
@@ -94,7 +94,7 @@ def devices_of(slices: Iterable[AnySlice]) -> tuple[PlacedDevice, ...]:
 
 
 def allotments(claims: Iterable[Claim]) -> Mapping[DeviceId, tuple[Allotment, ...]]:
-    """Who has what, also those who only look on (admin access)."""
+    """The claims on each device, also those with admin access."""
     found: dict[DeviceId, list[Allotment]] = {}
     for claim in claims:
         if (allocation := claim.status.allocation) is None:
@@ -109,7 +109,7 @@ def allotments(claims: Iterable[Claim]) -> Mapping[DeviceId, tuple[Allotment, ..
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What no further claim can have.
+    """What no other claim can get.
 
     Attributes:
         whole: Devices that one claim has for itself.
@@ -125,7 +125,7 @@ class Taken:
 
 
 def taken(held: Mapping[DeviceId, tuple[Allotment, ...]]) -> Taken:
-    """What is taken, seeing who has what; who only looks on takes nothing."""
+    """What these claims take; admin access takes nothing."""
     whole: set[DeviceId] = set()
     shared: dict[DeviceId, dict[str, Fraction]] = {}
     for device, all_of_it in held.items():

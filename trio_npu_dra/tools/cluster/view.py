@@ -24,7 +24,7 @@ class ClusterView:
         events: About what is explained.
         doubts: What was not read, and so is not weighed.
         is_for_admins: Whether claims in the namespace of what is explained may have admin access;
-            None if nobody there wants it, or we may not read that.
+            None if no claim there wants it, or we may not read the namespace.
         minor: The N of Kubernetes 1.N; None for one that does what 1.37 does.
     """
 

@@ -15,7 +15,7 @@ from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.kit.base.errors import ConfigError, KubeError
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
 
-_PATIENCE_SECONDS = 5.0  # of one request: who waits is a person
+_PATIENCE_SECONDS = 5.0  # of one request: a person waits
 _NOT_FOUND = 404
 
 
@@ -28,7 +28,7 @@ class ServerView:
         runtime: The container runtime's, such as `containerd://2.1.6`; empty if it is not known.
         slices: This node's ResourceSlices; None if they could not be listed.
         serves_dra: Whether the API server has them; None if that is not known.
-        unneeded: Claims that have NPUs here, which nobody needs any more.
+        unneeded: Claims that hold NPUs here although no pod needs them.
         unasked: Why something was not answered.
     """
 
@@ -95,8 +95,8 @@ def judge(found: ServerView) -> Iterator[Finding]:
     """Whether DRA is served there; what others have published is for `dra_drivers` to judge."""
     for entry in found.unneeded:
         yield warning(
-            f"claim {entry} has {', '.join(entry.device_names)} on this node, and nobody needs it: "
-            "it is deleted, not allocated to them, or reserved for no pod",
+            f"claim {entry} holds {', '.join(entry.device_names)} on this node, and no pod needs "
+            "it: it is deleted, not allocated to them, or reserved for no pod",
             "Nothing, if its pod has just ended. Else the kubelet has forgotten it, and the driver "
             "takes it back within 25 minutes, or two after another pod has asked for its NPU, once "
             "no process uses it.",

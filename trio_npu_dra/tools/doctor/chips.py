@@ -1,4 +1,4 @@
-"""The NPUs of a node: whether the Ascend driver answers, who uses them, how they are divided."""
+"""The NPUs of a node: answers of the Ascend driver, processes on NPUs, divided NPUs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ChipUser:
 
     Attributes:
         chip: The NPU's name.
-        pid: The process's id on the host; 0 if that is not told.
+        pid: The process's id on the host; 0 if the Ascend driver does not say.
         command: The name of its program.
         cgroup: Its cgroups; empty if the process is not seen.
     """
@@ -187,7 +187,7 @@ def judge_driver(found: Chips) -> Iterator[Finding]:
 
 
 def judge_use(found: Chips) -> Iterator[Finding]:
-    """Whether NPUs are used by those who did not get them from Kubernetes."""
+    """Whether processes outside of pods use NPUs."""
     if found.failure or not found.board.chips:
         return
     outside = [user for user in found.users if user.cgroup and not _IN_POD.search(user.cgroup)]
@@ -199,7 +199,7 @@ def judge_use(found: Chips) -> Iterator[Finding]:
     unseen = [user for user in found.users if not user.cgroup]
     if unseen:
         yield not_checked(
-            f"who uses {listed(_by_process(unseen))} cannot be seen from here",
+            f"the users of {listed(_by_process(unseen))} cannot be seen from here",
             "Run it on the node itself.",
         )
     for why in found.unread:
@@ -215,7 +215,7 @@ def judge_root_info(found: Chips) -> Iterator[Finding]:
         yield warning(
             f"{ROOT_INFO} does not fit the NPUs of this node: {found.root_info}. Containers of "
             "NPUs that it does not fit do not get it",
-            "Remove it, or have Huawei's tools write it anew.",
+            "Remove it, or have Huawei's tools write it again.",
         )
     elif found.root_info is not None:
         yield ok(f"{ROOT_INFO} fits all NPUs")
@@ -231,7 +231,7 @@ def _by_process(users: Iterable[ChipUser]) -> Iterator[str]:
 
 
 def judge_division(found: Chips, ours: Ours) -> Iterator[Finding]:
-    """Whether somebody has cut or shared NPUs by hand."""
+    """Whether NPUs were cut or shared by hand."""
     board = found.board
     if found.failure or not board.chips:
         return
@@ -251,7 +251,7 @@ def judge_division(found: Chips, ours: Ours) -> Iterator[Finding]:
                     f"several containers may open {chip.name} at once: its share flag was set by "
                     "hand",
                     "If that is not wanted, reset it with npu-smi set -t device-share while "
-                    "nobody uses the NPU.",
+                    "no process uses the NPU.",
                 )
             )
     yield from findings

@@ -1,4 +1,4 @@
-"""All checks of a node, in the order in which they are told."""
+"""All checks of a node, in the order in which they are shown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def examine(
         _check("container runtime", runtimes.check(places, asked.runtime)),
         _check("kubelet", kubelet.check(places, asked.kubelet)),
         _check("API server", api_server.judge(asked)),
-        _check("this driver", own_state.judge(own)),
+        _check("this driver", own.findings),
     )
     return tuple(check for check in checks if check.findings)
 

@@ -21,9 +21,9 @@ class Finding:
 
     Attributes:
         level: How bad it is. A *problem* keeps pods from their NPUs, or lets two of them get one;
-            a *warning* may do so later, or is to be known.
+            a *warning* may do so later, or is worth knowing.
         text: What it is.
-        action: What to do, in one sentence; empty if nothing is to be done.
+        action: What to do, in one sentence; empty for nothing.
     """
 
     level: Level
@@ -45,7 +45,7 @@ def ok(text: str) -> Finding:
 
 
 def warning(text: str, action: str) -> Finding:
-    """Something may go wrong later, or is to be known."""
+    """Something may go wrong later, or is worth knowing."""
     return Finding(level=Level.WARNING, text=text, action=action)
 
 
@@ -55,5 +55,5 @@ def problem(text: str, action: str) -> Finding:
 
 
 def not_checked(text: str, action: str = "") -> Finding:
-    """It cannot be told from here."""
+    """It cannot be seen from here."""
     return Finding(level=Level.NOT_CHECKED, text=text, action=action)

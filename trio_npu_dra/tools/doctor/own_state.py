@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -25,63 +25,82 @@ from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem,
 from trio_npu_dra.tools.doctor.places import Places, listed
 
 _NONE: Final = Records(entries={}, unreadable={})
+_LOOK_AT_LOG: Final = "if it does not, look at its log."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnState:
-    """What was found.
+    """What this driver keeps on the node.
 
     Attributes:
-        folder: This driver's own.
-        is_there: Whether it is; a daemon makes it at its first start.
+        findings: What is wrong with it, or that all is well.
         instances: The pod UIDs of the daemons that run.
-        unusable: Why the folder cannot be used; empty if it can.
-        unread: Why something in it is not known; empty if all is.
-        records: Who holds what.
-        guards: CDI files of claims whose record cannot be read, by UID.
-        without_cdi: The claims whose containers have no CDI file.
-        without_record: Names of CDI files whose claims have no record.
-        torn: Names of CDI files that are no JSON, as a power cut leaves them.
-        lost_nodes: Device nodes that CDI files name and the host lacks, by the file.
+        records: The entries of holders.
         ours: What this driver did to chips.
     """
 
-    folder: str
-    is_there: bool = True
+    findings: tuple[Finding, ...] = ()
     instances: tuple[str | None, ...] = ()
-    unusable: str = ""
-    unread: str = ""
     records: Records = _NONE
-    guards: Mapping[str, str] = field(default_factory=dict)
-    without_cdi: tuple[str, ...] = ()
-    without_record: tuple[str, ...] = ()
-    torn: tuple[str, ...] = ()
-    lost_nodes: Mapping[str, list[str]] = field(default_factory=dict)
     ours: Ours = field(default_factory=Ours)
-
-
-# --- looking -------------------------------------------------------------------------------------
 
 
 def look(places: Places) -> OwnState:
     """Read all of it, as the daemon would."""
     state = places.state
-    found = OwnState(folder=str(state))
     if unread := _unreachable(places):
-        return replace(found, unread=unread)
-    if not os.path.lexists(state):
-        return replace(found, is_there=False)
-    if unusable := _unusable(state):
-        return replace(found, unusable=unusable)
+        return OwnState(findings=(_not_read(unread),))
+    if os.path.lexists(state) and (unusable := _unusable(state)):
+        found = problem(
+            f"{unusable}: no claim can be prepared",
+            "Put that right; the daemon creates the folder if it is missing.",
+        )
+        return OwnState(findings=(found,))
+    instances: tuple[str | None, ...] = ()
     try:
-        found = replace(found, instances=running_instances(state))
-        if (state / CLAIMS).exists():
-            found = _with_claims(found, places, read_records(state))
+        instances = running_instances(state) if os.path.lexists(state) else ()
+        daemon = [*_about_daemon(state, instances)]
+        if not (state / CLAIMS).exists():
+            return OwnState(findings=(*daemon, *_all_is_well(daemon, ())), instances=instances)
+        records = read_records(state)
+        entries = records.entries.values()
+        cdi = CdiFolder(
+            root=places.cdi,
+            driver_name=places.driver_name,
+            host=places.host,
+            libraries=Libraries(path=""),
+        )
+        files = cdi.scan()
+        findings = [
+            *daemon,
+            *_about_records(records, {uid: cdi.path(uid).name for uid in files}),
+            *_about_files(places, cdi, files, records),
+        ]
+        ours = Ours(
+            vnpus=vnpus_of(hold for entry in entries for hold in entry.holds),
+            shared=flags_set_by_driver(state),
+        )
     except StorageError as error:
-        return replace(found, unread=str(error))
+        return OwnState(findings=(_not_read(str(error)),), instances=instances)
     except ValidationError:
-        return replace(found, unread="which share flags this driver has set cannot be read")
-    return found
+        unread = "which share flags this driver has set cannot be read"
+        return OwnState(findings=(_not_read(unread),), instances=instances)
+    return OwnState(
+        findings=(*findings, *_all_is_well(findings, entries)),
+        instances=instances,
+        records=records,
+        ours=ours,
+    )
+
+
+def _not_read(why: str) -> Finding:
+    return not_checked(why, "Run it as root, on the node or in the driver's pod.")
+
+
+def _all_is_well(findings: Sequence[Finding], entries: Iterable[Entry]) -> Iterator[Finding]:
+    if not findings:
+        holders = listed(dict.fromkeys(entry.holder.titled for entry in entries))
+        yield ok(f"the daemon runs; NPUs are held by {holders or 'nobody'}")
 
 
 def _unreachable(places: Places) -> str:
@@ -108,35 +127,64 @@ def is_full(disk: os.statvfs_result) -> bool:
     return not disk.f_bavail or bool(disk.f_files and not disk.f_favail)
 
 
-def _with_claims(found: OwnState, places: Places, records: Records) -> OwnState:
-    cdi = CdiFolder(
-        root=places.cdi,
-        driver_name=places.driver_name,
-        host=places.host,
-        libraries=Libraries(path=""),
-    )
-    files = cdi.scan()
+def _about_daemon(state: Path, instances: Collection[str | None]) -> Iterator[Finding]:
+    if not instances:
+        where = "" if os.path.lexists(state) else f", and never did: there is no {state}"
+        yield warning(
+            f"the daemon does not run here{where}",
+            "Look at its DaemonSet: is it for this node, and what does its pod say?",
+        )
+    elif len(instances) > 1:
+        yield warning(
+            f"{len(instances)} daemons run here",
+            "Nothing is to be done during an update; else remove all but one.",
+        )
+
+
+def _about_records(records: Records, files: Mapping[str, str]) -> Iterator[Finding]:
+    """Records that cannot be read; *files* has names of CDI files by UID."""
+    for uid, why in records.unreadable.items():
+        guard = f" If it has none, remove the CDI file {files[uid]}." if uid in files else ""
+        yield problem(
+            f"the record of claim {uid} cannot be read: {why}"
+            if why
+            else f"the record of claim {uid} was set aside, because it is broken",
+            "Delete the pods of that claim: its NPUs are kept from others until it is unprepared."
+            + guard,
+        )
+
+
+def _about_files(
+    places: Places, cdi: CdiFolder, files: Mapping[str, bool], records: Records
+) -> Iterator[Finding]:
+    for entry in filter(_has_file, records.entries.values()):
+        if not files.get(entry.uid):
+            yield problem(
+                f"claim {entry} has no CDI file, or a wrong one: its containers cannot start again",
+                f"A running daemon writes it again within seconds; {_LOOK_AT_LOG}",
+            )
     known = records.entries.keys() | records.unreadable.keys()
-    ready = [entry for entry in records.entries.values() if _has_file(entry)]
+    for uid in sorted(files.keys() - known):
+        yield warning(
+            f"the CDI file {cdi.path(uid).name} is of a claim that is not prepared",
+            f"A running daemon removes it; {_LOOK_AT_LOG}",
+        )
     paths = (cdi.devices_path, *(cdi.path(uid) for uid in sorted(files.keys() & known)))
     named = [*_named_nodes(paths)]
-    return replace(
-        found,
-        records=records,
-        guards={uid: cdi.path(uid).name for uid in records.unreadable if uid in files},
-        without_cdi=tuple(str(entry) for entry in ready if not files.get(entry.uid)),
-        without_record=tuple(cdi.path(uid).name for uid in sorted(files.keys() - known)),
-        torn=tuple(name for name, nodes in named if nodes is None),
-        lost_nodes={
-            name: lost
-            for name, nodes in named
-            if (lost := [node for node in nodes or () if _is_missing(places, node)])
-        },
-        ours=Ours(
-            vnpus=vnpus_of(hold for entry in records.entries.values() for hold in entry.holds),
-            shared=flags_set_by_driver(places.state),
-        ),
-    )
+    for file, nodes in named:
+        if nodes is None:
+            yield problem(
+                f"the CDI file {file} is not whole: containers cannot start with it",
+                "Restart this driver's pod, which writes it again.",
+            )
+    for file, nodes in named:
+        has = places.host.has_node
+        if lost := [node for node in nodes or () if not has(node.removeprefix("/dev/"))]:
+            yield problem(
+                f"the CDI file {file} names {', '.join(lost)}, which the host does not have",
+                "Delete the pods that use it, or bring the NPU back: containers cannot start with "
+                "it.",
+            )
 
 
 def _has_file(entry: Entry) -> bool:
@@ -153,81 +201,3 @@ def _named_nodes(paths: Iterable[Path]) -> Iterator[tuple[str, list[str] | None]
             yield path.name, None
         else:
             yield path.name, list(dict.fromkeys(host_nodes(spec)))
-
-
-def _is_missing(places: Places, node: str) -> bool:
-    return not places.host.has_node(node.removeprefix("/dev/"))
-
-
-# --- judging -------------------------------------------------------------------------------------
-
-
-def judge(found: OwnState) -> Iterator[Finding]:
-    """What that means."""
-    if found.unusable:
-        yield problem(
-            f"{found.unusable}: no claim can be prepared",
-            "Put that right; the daemon makes the folder anew if it is missing.",
-        )
-        return
-    if found.unread:
-        yield not_checked(found.unread, "Run it as root, on the node or in the driver's pod.")
-        return
-    findings = [*_about_daemon(found), *_about_records(found), *_about_files(found)]
-    yield from findings
-    if not findings:
-        entries = found.records.entries.values()
-        holders = listed(dict.fromkeys(entry.holder.titled for entry in entries))
-        yield ok(f"the daemon runs; NPUs are held by {holders or 'nobody'}")
-
-
-def _about_daemon(found: OwnState) -> Iterator[Finding]:
-    if not found.instances:
-        where = "" if found.is_there else f", and never did: there is no {found.folder}"
-        yield warning(
-            f"the daemon does not run here{where}",
-            "Look at its DaemonSet: is it for this node, and what does its pod say?",
-        )
-    elif len(found.instances) > 1:
-        yield warning(
-            f"{len(found.instances)} daemons run here",
-            "Nothing is to be done during an update; else remove all but one.",
-        )
-
-
-def _about_records(found: OwnState) -> Iterator[Finding]:
-    for uid, why in found.records.unreadable.items():
-        yield problem(
-            f"the record of claim {uid} was set aside, because it is broken"
-            if not why
-            else f"the record of claim {uid} cannot be read: {why}",
-            "Delete the pods of that claim: its NPUs are kept from others until it is unprepared."
-            + (
-                f" If it has none, remove the CDI file {found.guards[uid]}."
-                if uid in found.guards
-                else ""
-            ),
-        )
-
-
-def _about_files(found: OwnState) -> Iterator[Finding]:
-    for claim in found.without_cdi:
-        yield problem(
-            f"claim {claim} has no CDI file, or a wrong one: its containers cannot start again",
-            "A daemon that runs writes it anew within seconds; if it does not, look at its log.",
-        )
-    for file in found.without_record:
-        yield warning(
-            f"the CDI file {file} is of a claim that is not prepared",
-            "A daemon that runs removes it; if it does not, look at its log.",
-        )
-    for file in found.torn:
-        yield problem(
-            f"the CDI file {file} is not whole: containers cannot start with it",
-            "Restart this driver's pod, which writes it anew.",
-        )
-    for file, nodes in found.lost_nodes.items():
-        yield problem(
-            f"the CDI file {file} names {', '.join(nodes)}, which the host does not have",
-            "Delete the pods that use it, or bring the NPU back: containers cannot start with it.",
-        )

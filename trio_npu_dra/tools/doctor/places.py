@@ -1,4 +1,4 @@
-"""Where a node's files and sockets are for us: on the node itself, or in the driver's pod."""
+"""Paths of a node's files and sockets: on the node itself, or in the driver's pod."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.grpc import is_refused, is_socket
 
 FILE_LIMIT = 1 << 24
-"""Bytes of a file of others; a kubelet's checkpoint has some KB for each pod."""
+"""Bytes of a file that we did not write; a kubelet's checkpoint has some KB for each pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +54,12 @@ class Places:
         return self.host.host_root / "proc"
 
     def on_host(self, path: str) -> Path | None:
-        """Where a file of the host is for us; None if there is none."""
+        """Our path of a host file; None if it is missing."""
         found = host_path.resolve(str(self.host.host_root), path)
         return None if found is None else Path(found)
 
     def read(self, path: str) -> bytes | None:
-        """A file of the host, whoever owns it; None if there is none.
+        """A host file, whatever user owns it; None if it is missing.
 
         Raises:
             StorageError: It cannot be read.
@@ -69,7 +69,7 @@ class Places:
 
 
 def read(path: Path) -> bytes | None:
-    """A file of others; None if there is none.
+    """A file of any user; None if it is missing.
 
     Raises:
         StorageError: It cannot be read.
@@ -83,7 +83,7 @@ class Socket:
 
     Attributes:
         name: Of its file.
-        listens: Whether somebody listens, or may: false if it is certain that nobody does.
+        listens: False if certainly no process listens.
     """
 
     name: str
@@ -104,7 +104,7 @@ def sockets_in(folder: Path) -> tuple[Socket, ...]:
 
 
 def live_in(folder: Path) -> tuple[str, ...]:
-    """Names of the sockets of a folder on which somebody listens; none if it cannot be read."""
+    """Names of the sockets of a folder on which a process listens; none if it cannot be read."""
     try:
         return tuple(socket.name for socket in sockets_in(folder) if socket.listens)
     except StorageError:

@@ -35,7 +35,7 @@ class UnreadableConfig(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
-    """What a runtime is told.
+    """The settings of a runtime.
 
     Attributes:
         engine: Which runtime it is.
@@ -96,9 +96,9 @@ def containerd(file: str, documents: Iterable[Mapping[str, Any]]) -> RuntimeConf
     for document in documents:
         version = version or _typed(document, "version", int, 1)
         disabled.update(_typed(document, "disabled_plugins", list, []))
-        told = _table(document, "plugins")
+        found = _table(document, "plugins")
         for name in _CRI:  # a document of an older version has the settings under another name
-            plugins = _merged(plugins, {"cri": _table(told, name), _LINUX: _table(told, _LINUX)})
+            plugins = _merged(plugins, {"cri": _table(found, name), _LINUX: _table(found, _LINUX)})
     cri = _table(plugins, "cri")
     runtimes = _table(_table(cri, CONTAINERD), "runtimes")
     usual = _typed(_table(plugins, _LINUX), "runtime", str, "")

@@ -41,7 +41,7 @@ class PluginConfig(ApiModel):
         command: A program in `PATH`, or a path, relative to the folder of the kubeconfig.
         env: Variables besides those of our environment.
         install_hint: What to do if the program is missing.
-        provide_cluster_info: Whether the program is told of the cluster.
+        provide_cluster_info: Whether the program gets the facts of the cluster.
         interactive_mode: Whether the program may use the terminal; v1 wants it to be said.
     """
 
@@ -110,7 +110,7 @@ class CredentialPlugin:
         field: `FILE: user.exec`, for messages.
         given: What the kubeconfig says about it.
         folder: That of the kubeconfig.
-        cluster: What the program is told of the cluster if it wants to know.
+        cluster: Facts of the cluster, for a program that wants them.
 
     Raises:
         ConfigError: What the kubeconfig says is not understood.
@@ -167,8 +167,8 @@ class CredentialPlugin:
             spec["cluster"] = dict(self._cluster)
         info = {"apiVersion": self._config.api_version, "kind": _KIND, "spec": spec}
         given = {one.name: one.value for one in self._config.env or ()}
-        told = json.dumps(info, default=str)  # YAML has dates, which JSON has as texts
-        return {**os.environ, **given, "KUBERNETES_EXEC_INFO": told}
+        wire = json.dumps(info, default=str)  # YAML has dates, which JSON has as texts
+        return {**os.environ, **given, "KUBERNETES_EXEC_INFO": wire}
 
     def _understood(self, output: bytes) -> Credential:
         try:

@@ -98,7 +98,7 @@ def _trust(context: KubeContext) -> Material | Trust:
 
 
 def _cluster_info(context: KubeContext) -> dict[str, Any]:
-    """What a credential plugin may be told of the cluster."""
+    """The facts of the cluster for a credential plugin."""
     cluster = context.cluster
     info: dict[str, Any] = {"server": cluster.server}
     if cluster.tls_server_name:

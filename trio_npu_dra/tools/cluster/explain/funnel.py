@@ -87,8 +87,8 @@ class Surroundings:
 
     Attributes:
         pools: What each node sees.
-        taken: What others have.
-        held: Who has what.
+        taken: The devices in use.
+        held: The claims on each device.
         barred: Why nodes do not take the pod, by name; nodes that take it are absent.
     """
 
@@ -100,7 +100,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """What one node must have.
+    """How many devices one node must have.
 
     Attributes:
         count: How many devices; None for all.
@@ -145,8 +145,8 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
             if why := test(placed):
                 losses.setdefault(why, []).append(placed.id)
                 del left[placed.id]
-        told = f"may {words.replace('are ', 'be ', 1)}" if asked.undecided else words
-        steps.append(_step(told, left, need, losses))
+        said = f"may {words.replace('are ', 'be ', 1)}" if asked.undecided else words
+        steps.append(_step(said, left, need, losses))
     return Funnel(wanted=wanted, steps=tuple(steps))
 
 

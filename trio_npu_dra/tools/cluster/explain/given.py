@@ -12,7 +12,7 @@ from trio_npu_dra.tools.cluster.matching import taint_words
 from trio_npu_dra.tools.cluster.objects import Claim
 from trio_npu_dra.tools.cluster.view import ClusterView
 
-_TOLD = (
+_FACTS = (
     fact_names.CHIP_NAME,
     fact_names.PRODUCT_NAME,
     fact_names.TEMPLATE,
@@ -62,6 +62,6 @@ def _given(result: AllocationResult, devices: Mapping[DeviceId, PlacedDevice]) -
 
 def _facts(device: Device) -> str:
     """`910B4, ring-0, memCapacity 32Gi`."""
-    told = [device.attributes[name].value for name in _TOLD if name in device.attributes]
+    facts = [device.attributes[name].value for name in _FACTS if name in device.attributes]
     named = [f"{name} {one.value}" for name, one in sorted(device.capacity.items())]
-    return ", ".join((*(str(value) for value in dict.fromkeys(told)), *named))
+    return ", ".join((*(str(value) for value in dict.fromkeys(facts)), *named))

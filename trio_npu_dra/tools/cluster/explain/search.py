@@ -65,9 +65,9 @@ class Search:
     Args:
         pools: What the node sees.
         claims: What is asked for.
-        taken: What others have.
+        taken: The devices in use.
         selects: Whether selectors admit a device.
-        ignore_taints: Whether taints keep nobody away: to find out what they cost.
+        ignore_taints: Whether taints do not count: to find out what they cost.
     """
 
     def __init__(

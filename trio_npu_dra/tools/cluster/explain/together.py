@@ -1,4 +1,4 @@
-"""Why requests cannot be served together, each of which could be served by itself."""
+"""Why requests cannot be served together although each could be served alone."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def _collide(
 def _values(attribute: str, given: Sequence[PlacedDevice]) -> str:
     """`npu-1 with topologyGroup ring-0, npu-3 with topologyGroup ring-1`."""
     short = attribute.rpartition("/")[2]
-    told = []
+    words = []
     for placed in given:
         value = value_of(attribute, placed)
         how = f"with {short} {value[1]}" if value else f"without {short}"
-        told.append(f"{placed.id.name} {how}")
-    return ", ".join(told)
+        words.append(f"{placed.id.name} {how}")
+    return ", ".join(words)

@@ -131,7 +131,7 @@ class _Case:
     """Claims that are not all allocated, and the nodes that may be.
 
     Args:
-        pod: Who uses them; None for claims alone.
+        pod: The pod that uses them; None for claims alone.
         claims: All claims of the pod.
         view: The cluster.
         decide: Holds one selector against one device.
@@ -147,7 +147,7 @@ class _Case:
         self._matcher = Matcher(decide)
 
     def funnels(self) -> tuple[Funnel, ...]:
-        """What each request could choose from; none if that cannot be told."""
+        """What each request could choose from; none if that is unknown."""
         try:
             cases = self._cases()
         except (ClassMissing, Undecided):
@@ -322,9 +322,9 @@ def _short(title: str, funnels: Sequence[Funnel], wanted: Sequence[WantedClaim])
 def _no_node(barred: Mapping[str, str]) -> str:
     if not barred:
         return "there is no node"
-    told = [f"{node} {why}" for node, why in barred.items()]
-    more = f"; and {len(told) - 3} more nodes" if len(told) > 3 else ""
-    return "no node takes the pod: " + "; ".join(told[:3]) + more
+    why = [f"{node} {reason}" for node, reason in barred.items()]
+    more = f"; and {len(why) - 3} more nodes" if len(why) > 3 else ""
+    return "no node takes the pod: " + "; ".join(why[:3]) + more
 
 
 def _node_words(

@@ -25,7 +25,7 @@ class ClassMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cel:
-    """A selector, and who asks for it: `class npu` or `claim`."""
+    """A selector, and where it stands: `class npu` or `the claim`."""
 
     origin: str
     expression: str
