@@ -99,17 +99,18 @@ def _free(rig: Rig) -> dict[str, dict[str, int]]:
     return left
 
 
-def _told(dcmi: Dcmi, chip: int) -> dict[str, int | None]:
+def _told(dcmi: Dcmi, chip: int) -> dict[str, int]:
     """What the library says is left of a chip, by counter."""
-    free = dcmi.free_resources(ChipRef(chip, 0))
-    memory = free.memory_mib
-    return {
-        "ai-cores": free.ai_cores,
-        "ai-cpus": free.ai_cpus,
-        "vpc": free.vpc,
-        "jpegd": free.jpegd,
-        "memory": memory if memory is None else memory << 20,
-    }
+    ref = ChipRef(chip, 0)
+    total = dcmi.total_resources(ref)
+    parts = [dcmi.vdevice(ref, vnpu).resources for vnpu in dcmi.vnpus(ref)]
+
+    def left(name: str) -> int:
+        return int(getattr(total, name) - sum(getattr(part, name) for part in parts))
+
+    counters = ("ai_cores", "ai_cpus", "vpc", "jpegd")
+    found = {name.replace("_", "-"): left(name) for name in counters}
+    return found | {"memory": left("memory_mib") << 20}
 
 
 def _agree(rig: Rig, dcmi: Dcmi, control: BoardControl) -> None:

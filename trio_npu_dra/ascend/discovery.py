@@ -116,13 +116,14 @@ class _Silent:
 
     Attributes:
         lines: One for each, in words.
+        on_bus: PCI addresses of the node's accelerators.
     """
 
     def __init__(self, known: Board, cards: tuple[int, ...], on_bus: Collection[str]) -> None:
         self.lines: list[str] = []
+        self.on_bus = frozenset(on_bus)
         self._known = known
         self._listed = frozenset(cards)
-        self._on_bus = frozenset(on_bus)
         self._members: set[int | ChipRef] = set()
         self._doubted: set[str] = set()
         if NO_ANSWER in cards:
@@ -156,13 +157,9 @@ class _Silent:
         if chip.name in self._doubted:
             return False
         if chip.card_id not in self._listed:
-            is_there = not chip.gone and not self.has_left(chip)
+            is_there = not chip.gone and not has_left_bus(chip, self.on_bus)
             return NO_ANSWER in self._members and is_there
         return not self._members.isdisjoint({chip.card_id, chip.ref})
-
-    def has_left(self, chip: Chip) -> bool:
-        """Whether a chip is not on the PCI bus."""
-        return has_left_bus(chip, self._on_bus)
 
     def add_doubtful(self, chip: Chip, before: Chip) -> None:
         """Note a chip that may be misread: the last list had another one in its place."""
@@ -174,7 +171,7 @@ class _Silent:
 
     def add_unlisted(self, chip: Chip) -> bool:
         """Note a known chip that is not listed, unless that shows that it is gone."""
-        if chip.gone or chip.unlisted or self.has_left(chip):
+        if chip.gone or chip.unlisted or has_left_bus(chip, self.on_bus):
             return False
         self._warn_unanswered(
             "a known chip is not listed", f"{chip.ref}: it was listed before and is not now"
@@ -193,7 +190,7 @@ def _sure(known: Board, read: Collection[Chip], silent: _Silent) -> list[Chip]:
             before is not None
             and (before.name != chip.name or before.has_other_die(chip.uuid))
             and before.is_listed
-            and not silent.has_left(before)
+            and not has_left_bus(before, silent.on_bus)
         ):
             silent.add_doubtful(chip, before)
         else:

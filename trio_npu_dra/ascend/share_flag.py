@@ -61,13 +61,7 @@ class ShareFlags(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeShareFlags:
-    """The flags of this node's chips.
-
-    Attributes:
-        worker: Runs the calls.
-        dcmi: The library, initialised.
-        splits: Has the Board's flags read again.
-    """
+    """The flags of this node's chips; *splits* has the Board's flags read again."""
 
     worker: DcmiWorker
     dcmi: Dcmi

@@ -34,7 +34,7 @@ class Vnpus:
 
     Args:
         worker: Runs the calls.
-        dcmi: The library, initialised by the time the Board has chips; None where there is none.
+        dcmi: The library, initialised by the time the Board has chips; None if there is none.
         board: The chips.
         splits: Has the Board's vNPUs read again.
         partitioning: Gets the library's reason when it refuses to cut a chip.

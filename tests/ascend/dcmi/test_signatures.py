@@ -22,7 +22,6 @@ from trio_npu_dra.ascend.dcmi import _signatures as c
         (c.dcmi_computing_resource, 96),
         (c.dcmi_media_resource, 56),
         (c.dcmi_soc_total_resource, 360),
-        (c.dcmi_soc_free_resource, 224),
         (c.dcmi_vdev_query_info, 256),
         (c.dcmi_vdev_query_stru, 264),
         (c.dcmi_create_vdev_res_stru, 104),
@@ -45,7 +44,6 @@ def test_fields_lie_where_the_vendors_do() -> None:
     assert c.dcmi_chip_info_v2.npu_name.offset == 100
     assert c.dcmi_soc_total_resource.computing.offset == 208
     assert c.dcmi_soc_total_resource.media.offset == 304
-    assert c.dcmi_soc_free_resource.computing.offset == 72
     assert c.dcmi_vdev_query_stru.query_info.offset == 8
     assert c.dcmi_vdev_query_info.container_id.offset == 32
     assert c.dcmi_vdev_query_info.computing.offset == 104

@@ -203,18 +203,6 @@ class dcmi_soc_total_resource(ctypes.Structure):
     ]
 
 
-class dcmi_soc_free_resource(ctypes.Structure):
-    """What the vNPUs of a chip leave of it."""
-
-    _fields_: ClassVar[list[Field]] = [
-        ("vfg_num", c_uint),
-        ("vfg_bitmap", c_uint),
-        ("base", c_ulonglong * 8),
-        ("computing", dcmi_computing_resource),
-        ("media", dcmi_media_resource),
-    ]
-
-
 class dcmi_vdev_query_info(ctypes.Structure):
     """One vNPU; *name* is its template."""
 

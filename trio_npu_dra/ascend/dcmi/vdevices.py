@@ -18,7 +18,7 @@ from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy, Resources, V
 
 MAX_VNPUS: Final = 32
 _VDEVICES: Final = 52  # main command VDEV_MNG
-_OF_ONE, _TOTAL, _FREE = 0, 1, 2  # sub commands VDEV_RESOURCE, TOTAL_RESOURCE, FREE_RESOURCE
+_OF_ONE, _TOTAL = 0, 1  # sub commands VDEV_RESOURCE, TOTAL_RESOURCE
 _ANY_ID: Final = 0xFFFF_FFFF
 
 
@@ -47,11 +47,6 @@ class PartitionCalls(Calls):
         910B can have more AI CPUs while it is split.
         """
         info = self._total(chip)
-        return resources(info.computing, info.media)
-
-    def free_resources(self, chip: ChipRef) -> Resources:
-        """The resources that the chip's vNPUs leave; as `total_resources`."""
-        info = self._device_info(chip, (_VDEVICES, _FREE), spacious(c.dcmi_soc_free_resource))
         return resources(info.computing, info.media)
 
     def vdevice(self, chip: ChipRef, vdev_id: int) -> VDevice:
