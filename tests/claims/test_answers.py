@@ -35,21 +35,6 @@ def allocated_to(name: str, *devices: str) -> ResourceClaim:
     return claim(name, *(result(each, f"r{n}") for n, each in enumerate(devices)))
 
 
-def lose_manager(node: NodeOnDisk) -> None:
-    """Have the Ascend driver unloaded."""
-    (node.root / "dev/davinci_manager").unlink()
-
-
-def lose_device_node(node: NodeOnDisk) -> None:
-    """Have one chip without its node."""
-    (node.root / "dev/davinci2").unlink()
-
-
-def forget_board(node: NodeOnDisk) -> None:
-    """Have the chips still boot."""
-    node.board.set(EMPTY_BOARD)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A claim `a` that cannot be prepared, and the text."""
@@ -57,7 +42,7 @@ class Case:
     text: str
     stored: ResourceClaim | None = field(default_factory=lambda: claim("a", result("npu-2")))
     fault: KubeError | None = None
-    change: Callable[[NodeOnDisk], None] | None = None
+    change: Callable[[NodeOnDisk], object] | None = None
 
 
 GOOD = {"apiVersion": "npu.huawei.com/v1alpha1", "kind": "NpuConfig"}
@@ -123,15 +108,16 @@ CASES = {
         text="get resourceclaims default/a: no connection",
     ),
     "chips boot": Case(
-        change=forget_board, text="no NPU of node node-1 is known yet: npu-2 must wait"
+        change=lambda node: node.board.set(EMPTY_BOARD),
+        text="no NPU of node node-1 is known yet: npu-2 must wait",
     ),
     "the Ascend driver is not loaded": Case(
-        change=lose_manager,
+        change=lambda node: (node.root / "dev/davinci_manager").unlink(),
         text="/dev/davinci_manager is missing on the node, or is not a character device: is the "
         "Ascend driver loaded?",
     ),
     "the chip has no device node": Case(
-        change=lose_device_node,
+        change=lambda node: (node.root / "dev/davinci2").unlink(),
         text="/dev/davinci2 is missing on the node, or is not a character device: is the Ascend "
         "driver loaded?",
     ),
@@ -233,17 +219,3 @@ async def test_two_admins_and_a_user_share_an_npu(node: NodeOnDisk) -> None:
     assert await given(node, "top", "user", "smi") == {
         name: [device(f"uid-{name}", "npu-0", "npu")] for name in ("top", "user", "smi")
     }
-
-
-async def test_of_a_claim_for_two_drivers_we_answer_for_ours(node: NodeOnDisk) -> None:
-    """The other driver is asked by itself, and has its own config."""
-    node.source.store(
-        claim(
-            "a",
-            result("nic-0", "net", driver="nic.example.com", pool="nics"),
-            result("npu-4", "compute"),
-            config=[opaque({"mtu": 9000}, driver="nic.example.com")],
-        )
-    )
-
-    assert await given(node, "a") == {"a": [device("uid-a", "npu-4", "compute")]}

@@ -122,17 +122,6 @@ async def test_an_outage_is_unavailable(source: Source) -> None:
         await _bounded(source.reader.get(ResourceClaim, "a", "default"))
 
 
-async def test_a_cancelled_read_leaves_the_source_usable(source: Source) -> None:
-    """The next read is answered."""
-    source.store(claim("a", result("npu-1")))
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await source.reader.get(ResourceClaim, "a", "default")
-
-    assert (await _bounded(source.reader.get(ResourceClaim, "a", "default"))).metadata.name == "a"
-    assert scope.cancelled_caught
-
-
 async def test_a_name_that_nothing_can_have_fails_its_claim_alone(
     node: NodeOnDisk, tmp_path: Path, nursery: trio.Nursery
 ) -> None:

@@ -11,9 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from dev.config.cases import GOOD, named
-from tests.claims.marking import two_steps
 from tests.claims.node import (
-    AT_ONCE,
     DRIVER,
     POOL,
     NodeOnDisk,
@@ -105,42 +103,27 @@ def test_a_device_of_several_requests_has_the_configs_of_all() -> None:
     ] * 2
 
 
-def test_a_variable_with_two_values_refuses_the_claim() -> None:
-    """A container with both NPUs would get one of the values, and nobody would say which."""
+@pytest.mark.parametrize(
+    ("left", "right", "words"),
+    [
+        ({"env": env(A="1")}, {"env": env(A="2")}, 'env A to "1" and "2"'),
+        ({"visibleDevices": "physical"}, {}, 'visibleDevices to "physical" and "void"'),
+    ],
+)
+def test_two_values_for_one_container_refuse_the_claim(
+    left: dict[str, Any], right: dict[str, Any], words: str
+) -> None:
+    """A container of both NPUs would get either; a config for both requests decides."""
     results = [result("npu-0", "left"), result("npu-1", "right/x")]
-    configs = [of_class("left", env=env(A="1")), of_claim("right", env=env(A="2"))]
+    configs = [of_class("left", **left), of_claim("right", **right)]
     with pytest.raises(InvalidOpaqueConfig) as caught:
         planned(claim("a", *results, config=configs))
     assert str(caught.value) == (
-        'the configs of requests left and right set env A to "1" and "2", and a container that '
+        f"the configs of requests left and right set {words}, and a container that "
         "uses both can have one only: write one value for both, or make two claims"
     )
-    configs.append(of_claim(env=env(A="3")))
-    assert set(planned(claim("a", *results, config=configs)).values()) == {
-        EffectiveConfig(env=(("A", "3"),))
-    }
-
-
-async def test_what_could_not_be_noted_is_refused_and_named(node: NodeOnDisk) -> None:
-    """The variables are noted with each share; the NPU stays free for others."""
-    shares = [result("npu-2", f"r{number}", share_id=str(number)) for number in range(32)]
-    many = [of_claim(env=env(**{f"V{number}": "x" * 1024})) for number in range(32)]
-    node.source.store(claim("a", *shares, config=many), claim("b", result("npu-2")))
-
-    (told,) = (await prepare(node, "a")).values()
-    assert told.startswith("claim default/a is too large to be recorded on the node: its record ")
-    assert told.endswith("are the env of its configs, once for each of its 32 devices and shares")
-    assert node.record_uids() == node.cdi_uids() == set()
-    assert await prepare(node, "b") == {"b": ""}
-
-
-def test_a_claim_has_one_form_of_visible_devices() -> None:
-    """Physical ids for one request and none for another would differ within a container."""
-    results = [result("npu-0", "left"), result("npu-1", "right")]
-    with pytest.raises(InvalidOpaqueConfig, match='left and right set visibleDevices to "physica'):
-        planned(claim("a", *results, config=[of_claim("left", visibleDevices="physical")]))
-    both = planned(claim("a", *results, config=[of_claim(visibleDevices="physical")]))
-    assert set(both.values()) == {EffectiveConfig(visible_devices="physical")}
+    configs.append(of_claim(**left))
+    assert len(set(planned(claim("a", *results, config=configs)).values())) == 1
 
 
 async def test_variables_that_fit_into_a_record_are_taken(node: NodeOnDisk) -> None:
@@ -278,16 +261,6 @@ async def test_a_claim_that_was_allocated_anew_has_its_new_config(node: NodeOnDi
 
     assert given_env(node) == ["A=2"]
     assert node.record("uid-a")["allocation"][0]["config"]["env"] == {"A": "2"}
-
-
-async def test_steps_are_taken_anew_for_a_new_config(node: NodeOnDisk) -> None:
-    """They may depend on it."""
-    steps = two_steps(node.root)
-    claims = node.start(steps=steps, patience=AT_ONCE)
-    for value in ("1", "1", "2"):
-        store(node, env=env(A=value))
-        assert (await claims.prepare([ref("a")]))["uid-a"].error == ""
-    assert [step.times for step in steps] == [3, 3]
 
 
 async def test_a_config_that_only_a_newer_version_knows_is_left_alone(

@@ -61,33 +61,25 @@ async def test_a_record_that_is_something_foreign_costs_its_own_claim_only(
     assert await prepare(two_claims, "c") == {"c": ""}
 
 
-@pytest.mark.parametrize("kind", foreign.KINDS)
-async def test_what_is_aside_already_is_not_lost_to_something_foreign(
+@pytest.mark.parametrize("kind", [*foreign.KINDS, "folder aside"])
+async def test_a_record_is_set_aside_whatever_has_that_name(
     two_claims: NodeOnDisk, kind: str
 ) -> None:
-    """It may be the claim's record, for a newer version."""
+    """A file there may be the claim's record for a newer version; a folder is renamed."""
     record = two_claims.records_folder / "uid-a.json"
     aside = two_claims.records_folder / "uid-a.json.aside"
-    aside.write_text("newer")
-    record.unlink()
-    foreign.put(kind, record)
+    if kind == "folder aside":
+        record.write_text("{")
+        foreign.put("folder", aside)
+    else:
+        record.unlink()
+        foreign.put(kind, record)
+        aside.write_text("newer")
 
     assert "may be in use" in (await prepare(two_claims, "c"))["c"]
 
-    assert aside.read_text() == "newer"
-    assert len(foreign.set_aside(record)) == 1
-
-
-async def test_a_folder_in_the_way_of_what_is_set_aside_is_renamed(two_claims: NodeOnDisk) -> None:
-    """A broken record gets its name."""
-    aside = two_claims.records_folder / "uid-a.json.aside"
-    foreign.put("folder", aside)
-    (two_claims.records_folder / "uid-a.json").write_text("{")
-
-    assert "may be in use" in (await prepare(two_claims, "c"))["c"]
-
-    assert aside.read_text() == "{"
-    assert len(foreign.set_aside(aside)) == 1
+    assert aside.read_text() == ("{" if kind == "folder aside" else "newer")
+    assert len(foreign.set_aside(aside if kind == "folder aside" else record)) == 1
 
 
 @pytest.mark.parametrize("kind", foreign.KINDS)

@@ -249,14 +249,6 @@ async def test_a_module_and_its_dies_exclude_each_other(node: NodeOnDisk) -> Non
     )
 
 
-async def test_a_claim_of_the_node_under_its_old_name_keeps_its_npu(two_claims: NodeOnDisk) -> None:
-    """Pools are called like the node, chips are not."""
-    path = record_path(two_claims, "a")
-    path.write_text(path.read_text().replace('"node-1"', '"old-name"'))
-
-    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
-
-
 async def test_own_and_admin_access_of_one_claim_are_answered_apart_and_hold(
     node: NodeOnDisk,
 ) -> None:
@@ -271,17 +263,6 @@ async def test_own_and_admin_access_of_one_claim_are_answered_apart_and_hold(
     assert [device.requests for device in answer.devices] == [("look",), ("use",)]
     assert len(json.loads(node.cdi_path("uid-a").read_bytes())["devices"]) == 1
     assert "held by claim default/a" in (await prepare(node, "b"))["b"]
-
-
-async def test_the_kubelet_is_told_which_share_a_claim_has(node: NodeOnDisk) -> None:
-    """And another share of the device can be had by another claim."""
-    node.source.store(*(claim(name, result("npu-2", share_id=name)) for name in "ab"))
-    claims = node.start(patience=AT_ONCE)
-
-    answers = await claims.prepare([ref("a"), ref("b")])
-
-    shares = [[device.share_id for device in answer.devices] for answer in answers.values()]
-    assert shares == [["a"], ["b"]]
 
 
 # --- RBAC that fills -----------------------------------------------------------------------------
