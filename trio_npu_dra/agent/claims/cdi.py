@@ -211,11 +211,6 @@ class CdiFolder:
         storage.remove_unfinished(self.root, self._prefix)
         storage.remove_unfinished(self.root, library_hook.prefix(self.driver_name))
 
-    def install_hook(self) -> None:
-        """Install the program that the files name, unless it is there; raises as `install` does."""
-        if self.libraries.hook is not None:
-            self.libraries.hook.install()
-
     def remove_unused_hooks(self, specs: Iterable[Mapping[str, Any] | None]) -> None:
         """Remove other versions' programs, unless a file or one of *specs* names them.
 

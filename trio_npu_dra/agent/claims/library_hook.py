@@ -76,7 +76,10 @@ class LibraryHook:
                 return
             self.close()
             self._write()
-            self._take_lock()
+            # Another instance may remove the file before we have its lock.
+            with storage.translated(f"lock {self.path}"), suppress(FileNotFoundError):
+                self._lock, _ = storage.open_file(self.path, os.O_RDONLY)
+                fcntl.flock(self._lock, fcntl.LOCK_SH)
         raise StorageError(f"{self.path} does not stay as it is written: something changes it")
 
     def close(self) -> None:
@@ -96,12 +99,6 @@ class LibraryHook:
                 return False
         is_it = os.path.samestat(os.fstat(self._lock), found)
         return is_it and storage.has_form(found, mode=_MODE) and found.st_size == self._size
-
-    def _take_lock(self) -> None:
-        # Another instance may remove the file before we have its lock.
-        with storage.translated(f"lock {self.path}"), suppress(FileNotFoundError):
-            self._lock, _ = storage.open_file(self.path, os.O_RDONLY)
-            fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     def _write(self) -> None:
         root = self.path.parent

@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import trio
 
@@ -29,7 +30,7 @@ _ROUND_SECONDS = 60.0  # between two rounds, each of which looks at the claims t
 _LOOK_SECONDS = 600.0  # at least, between two looks at one claim: the kubelet retries by itself
 _HURRIED_SECONDS = 60.0  # at least, while another claim waits for the devices
 _JITTER = 0.2  # at most so much longer, so that the nodes of a cluster do not ask in step
-_ASK_STUCK_SECONDS = 60.0  # for one request
+_ASK_STUCK_SECONDS = 60.0  # for one request or two
 _FORGET_STUCK_SECONDS = 300.0  # for a DCMI call for each chip
 
 
@@ -131,29 +132,22 @@ class OrphanedClaims:
 
     async def _look_at(self, entry: Entry) -> None:
         """Doubt a claim, or take it back if it was doubted before."""
+        ask = partial(is_needed, entry, self._reader, driver_name=self._driver_name)
         try:
-            needed = await self._is_needed(entry, is_cached=True)
-            is_sure = not needed and entry.doubted and not await self._is_needed(entry)
+            with watchdog.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
+                needed = await ask(is_cached=True)
+                is_sure = not needed and entry.doubted and not await ask()
         except KubeError:  # the next look asks again
             return
         if needed is entry.doubted:
             await self._note(entry, replace(entry, doubted=not needed))
-        elif is_sure:
-            await self._forget(entry)
-
-    async def _is_needed(self, entry: Entry, *, is_cached: bool = False) -> bool:
-        with watchdog.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
-            return await is_needed(
-                entry, self._reader, driver_name=self._driver_name, is_cached=is_cached
-            )
-
-    async def _forget(self, entry: Entry) -> None:
-        """Mark a claim *undoing*, unless a process uses its chips."""
+        if not is_sure:
+            return
         with watchdog.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
             nodes = {node for device in entry.devices for node in device.nodes.values()}
-            if not await self._is_busy(nodes) and await self._note(
-                entry, replace(entry, state=EntryState.UNDOING)
-            ):
+            if await self._is_busy(nodes):
+                return
+            if await self._note(entry, replace(entry, state=EntryState.UNDOING)):
                 log.warning(
                     "orphaned claim is unprepared",
                     extra={"claim": str(entry), "uid": entry.uid, "devices": entry.device_names},

@@ -102,8 +102,9 @@ class Repair:
                 self._lifecycle.sweep_locks()
         with _noted(problems, "records"):
             self._ledger.write_missing()
-        with _noted(problems, "hook"):
-            self._cdi.install_hook()
+        if (hook := self._cdi.libraries.hook) is not None:
+            with _noted(problems, "hook"):
+                hook.install()
         files, entries = self._cdi.scan(), dict(self._ledger.by_uid)
         # A claim whose record cannot be read may have a running pod: its file stays.
         for uid in files.keys() - entries.keys() - self._ledger.unreadable:
