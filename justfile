@@ -106,6 +106,9 @@ pictures:
 reference:
     python -m dev.site.reference
 
+# write anew what is made from metrics, flags, errors and Events: after a change of one
+generated: metrics values reference
+
 # build the docs site into build/site; `serve` shows it, `check` opens it in Chromium (needs node, npm)
 docs *arguments:
     python -m dev.site {{arguments}}

@@ -23,7 +23,6 @@ QUIET_SECONDS: Final = 600.0
 PATIENCE_SECONDS: Final = 300.0
 """How long an Event is kept while the API server does not take it."""
 
-_NORMAL: Final = frozenset({Reason.RECOVERED, Reason.POLICY_CHANGED})
 _NAME_BASE_LIMIT: Final = 230  # a name has 253 characters, and 17 are added
 
 
@@ -110,7 +109,7 @@ class EventSeries:
                 name=f"{base}.{secrets.token_hex(8)}", namespace=about.namespace or "default"
             ),
             involved_object=about,
-            type="Normal" if news.reason in _NORMAL else "Warning",
+            type="Normal" if news.reason.is_normal else "Warning",
             reason=news.reason,
             message=news.message,
             count=1,

@@ -28,6 +28,11 @@ class Reason(StrEnum):
     POLICY_CHANGED = "NpuPolicyChanged"
     SEVERAL_PODS = "NpuForSeveralPods"
 
+    @property
+    def is_normal(self) -> bool:
+        """Whether nothing is wrong; the type of all other Events is `Warning`."""
+        return self in {Reason.RECOVERED, Reason.POLICY_CHANGED}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
