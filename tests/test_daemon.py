@@ -111,7 +111,7 @@ async def test_a_separated_npu_is_told_shown_and_released(
         assert row.endswith("2 times in 24 h  default/train")
 
         assert await health("release", "npu-2") == (
-            "npu-2 is released, and its faults are counted anew\n"
+            "npu-2 is released, and its faults are counted from zero\n"
         )
         await seen(kubelet, "npu-2", 1)
     assert said() == [
@@ -177,7 +177,7 @@ async def test_a_restart_finds_claim_and_slice_and_writes_nothing(rig: Rig) -> N
 
 
 async def test_term_sees_a_prepare_in_flight_through(rig: Rig) -> None:
-    """The registration socket goes at once, the call gets its answer, then the daemon ends."""
+    """The registration socket goes first, the call gets its answer, then the daemon ends."""
     answers: dict[str, NodePrepareResourceResponse] = {}
 
     async def prepare(kubelet: Kubelet, claim: Claim) -> None:
@@ -227,7 +227,7 @@ async def test_a_node_without_npus_publishes_an_empty_pool(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, device_plugin: str
 ) -> None:
     """A node without Ascend driver and hardware is no error, and has no resource."""
-    monkeypatch.setattr(publishing, "REGISTRATION_SECONDS", 0.01)  # nobody registers it
+    monkeypatch.setattr(publishing, "REGISTRATION_SECONDS", 0.01)  # no kubelet registers it
     bare = rig.folder / "bare"
     bare.mkdir()
     roots = {"host_root": bare, "dev_root": bare, "sysfs_root": bare}

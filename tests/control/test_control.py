@@ -228,7 +228,7 @@ async def test_a_separated_npu_is_released_once(served: Served) -> None:
 
     assert (released.status, released.text) == (
         200,
-        "npu-3 is released, and its faults are counted anew",
+        "npu-3 is released, and its faults are counted from zero",
     )
     assert chip.health(served.control.faults.now()).level is FaultLevel.NORMAL
     assert again.status == 409
@@ -253,7 +253,7 @@ async def test_a_release_that_cannot_be_says_why(
     assert words in reply.text
 
 
-async def test_nobody_looks_for_dead_sockets_while_ours_starts(served: Served) -> None:
+async def test_no_instance_removes_dead_sockets_while_ours_starts(served: Served) -> None:
     """Between bind and listen it refuses as a dead one does; so it is bound under the lock."""
     ours = endpoints(served.folder, "b")
     async with trio.open_nursery() as nursery:

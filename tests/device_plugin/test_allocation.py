@@ -34,7 +34,7 @@ async def test_an_allocation_is_held_before_it_is_answered(node: NodeOnDisk) -> 
 
 
 async def test_nothing_is_given_to_a_claim_and_to_a_pod(node: NodeOnDisk) -> None:
-    """Whoever was first has it; all of an allocation is refused or nothing."""
+    """The first holder keeps it; an allocation is refused as a whole."""
     instance = Instance(node, Kubelet())
     node.source.store(claim("a", result("npu-1")), claim("b", result("npu-2")))
     claims = node.start(patience=AT_ONCE)
@@ -60,7 +60,7 @@ async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDi
 
 
 async def test_a_pod_gets_a_vnpu_alone(node: NodeOnDisk, autojump_clock: MockClock) -> None:
-    """Others can have those beside it, but neither a claim that partition, nor anybody the chip."""
+    """Other pods can have the vNPUs beside it; no claim gets it, and no pod the chip."""
     del autojump_clock
     cut = split(npu(1), partition(116, "vir05_1c_8g"), partition(117, "vir05_1c_8g"))
     node.board.set(replace(node.board.value, chips=(npu(0), cut)))
@@ -91,7 +91,7 @@ async def test_a_pod_gets_a_vnpu_alone(node: NodeOnDisk, autojump_clock: MockClo
 async def test_an_allocation_waits_for_the_last_pods_processes(
     node: NodeOnDisk, autojump_clock: MockClock
 ) -> None:
-    """The kubelet gives away at once what a pod has that is deleted by force."""
+    """The kubelet gives the devices of a pod away when the pod is deleted by force."""
     del autojump_clock
     kubelet = Kubelet(busy={"/dev/davinci1"})
     instance = Instance(node, kubelet)
@@ -106,7 +106,7 @@ async def test_an_allocation_waits_for_the_last_pods_processes(
 async def test_what_a_process_goes_on_using_is_refused(
     node: NodeOnDisk, autojump_clock: MockClock
 ) -> None:
-    """Its pod is told; others get theirs."""
+    """Its pod is told; other pods get their devices."""
     del autojump_clock
     instance = Instance(node, Kubelet(busy={"/dev/davinci1"}))
     with pytest.raises(AllocationRefused, match=r"^npu-1 is still in use after 5 s: "):

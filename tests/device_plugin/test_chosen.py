@@ -53,7 +53,7 @@ class Scheduler:
         await trio.lowlevel.checkpoint()
         assert resource == RESOURCE
         if self.is_away:
-            raise AllocationRefused("nobody can tell")
+            raise AllocationRefused("no answer")
         return [each for each in self.chosen if len(each.numbers) >= count]
 
     def given(self, chosen: ChosenChips, resource: str) -> None:
@@ -88,7 +88,7 @@ async def admit(
 
 
 async def test_a_pod_gets_what_was_chosen_for_it(node: NodeOnDisk) -> None:
-    """Its holder is known at once; others get what is best of the rest."""
+    """Its holder is known without delay; another pod gets the best of the rest."""
     scheduler = Scheduler([choice("train", 5, 1)])
     instance = start(node, Kubelet(), scheduler)
     assert await admit(instance, 2) == ids(1, 5)
@@ -145,7 +145,7 @@ async def test_others_than_the_chosen_ones_are_refused(
 
 @pytest.mark.parametrize("number", [3, 4, 6, 7])
 async def test_a_pod_that_has_chips_waits_for_none(node: NodeOnDisk, number: int) -> None:
-    """Its owner can write on it that others were chosen for it, as long as it has not started."""
+    """Its owner can write other chips on it, as long as it has not started."""
     kubelet = Kubelet(devices=pod_devices("old", 3) + pod_devices("forger", 1))
     scheduler = Scheduler([choice("forger", number), choice("train", 5)])
     instance = start(node, kubelet, scheduler)
@@ -154,7 +154,7 @@ async def test_a_pod_that_has_chips_waits_for_none(node: NodeOnDisk, number: int
     assert scheduler.told == ["train"]
 
 
-async def test_a_pod_that_is_made_anew_under_its_name_waits(node: NodeOnDisk) -> None:
+async def test_a_new_pod_of_the_same_name_waits(node: NodeOnDisk) -> None:
     """Its chips of before are held until no process uses them; the list has it without any."""
     kubelet = Kubelet(devices=pod_devices("train", 3))
     scheduler = Scheduler()
@@ -208,10 +208,10 @@ async def test_a_chip_whose_pod_has_ended_can_be_chosen(node: NodeOnDisk, is_awa
     assert await instance.held() == {"npu-3": "ml/train"}
 
 
-async def test_nobody_gets_chips_while_no_choice_is_known(node: NodeOnDisk) -> None:
-    """Others than those that were chosen would be as bad."""
+async def test_no_pod_gets_chips_while_choices_are_not_known(node: NodeOnDisk) -> None:
+    """They could be other chips than the chosen ones."""
     instance = start(node, Kubelet(), Scheduler(is_away=True))
-    with pytest.raises(AllocationRefused, match="nobody can tell"):
+    with pytest.raises(AllocationRefused, match="no answer"):
         await admit(instance, 1)
 
 
@@ -246,7 +246,7 @@ async def test_who_holds_a_chosen_chip_may_not_be_known_yet(node: NodeOnDisk) ->
 
 
 async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
-    """Nobody is told that the pod has its chips."""
+    """The scheduler does not hear that the pod has its chips."""
     node.cdi_root.write_text("a file where the folder should be")
     scheduler = Scheduler([choice("train", 5)])
     instance = start(node, Kubelet(), scheduler)
@@ -332,7 +332,7 @@ ACTS = st.tuples(
 def test_pods_have_what_they_were_given_whatever_happens(
     history: Sequence[tuple[str, int]],
 ) -> None:
-    """Under restarts of driver and node, with pods of the scheduler and others."""
+    """Under restarts of driver and node, with pods of the scheduler and without it."""
 
     async def live() -> None:
         with TemporaryDirectory(prefix="npu-") as folder:

@@ -1,6 +1,6 @@
 """The daemon dies at every system call of an allocation, and at each of taking chips back.
 
-As in tests/reliability nobody lists the calls. One node has all deaths: each daemon puts right what
+As in tests/reliability no list has the calls. One node has all deaths: each daemon puts right what
 the one before it left, and dies at the next point. What a death leaves of half a file and in a
 start is tried there.
 """
@@ -93,7 +93,7 @@ def is_half(point: str) -> bool:
 
 
 async def test_a_death_in_an_allocation(rig: Rig) -> None:
-    """The kubelet fails the pod, and nobody has the chips; what it was told is on the disk."""
+    """The kubelet fails the pod, and the chips are free; its answers are on the disk."""
     rig.device_plugin = "0-1"
     async with rig.device_manager() as manager:
         points = await die_everywhere(rig, manager, allocation)

@@ -42,7 +42,7 @@ Flag = tuple[str, int]
 
 @st.composite
 def acts(draw: st.DrawFn) -> Act:
-    """Something that somebody does."""
+    """An act of a user, the kubelet or the driver."""
     kinds = ["claim", "share", "release", "pod", "end", "cut", "look", "kill", "reboot"]
     kind = draw(st.sampled_from(kinds))
     return kind, draw(st.sampled_from(FLAGS) if kind == "kill" else st.integers(0, 7))
@@ -58,7 +58,7 @@ def cut(chip: Chip) -> Chip:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What somebody has: a chip, or a share or a partition of it."""
+    """A held chip, or a share or a partition of it."""
 
     chip: int
     share: str | None = None
@@ -147,7 +147,7 @@ class World:
         self.check()
 
     def check(self) -> None:
-        """Nobody has what another one has, and what is shared can be."""
+        """No two holders exclude each other, and shared chips have their share flag."""
         every = [*self.claims.values(), *self.pods.values()]
         for index, one in enumerate(every):
             assert not any(one.excludes(other) for other in every[:index])
@@ -188,7 +188,7 @@ class World:
             self.pods[one] = Part(device.chip.physical_id, share, vnpu)
 
     def cut(self, number: int) -> None:
-        """Somebody cuts a chip or makes it whole; the kernel lets him while nobody uses it."""
+        """A free chip is cut or made whole by hand, as the kernel allows."""
         used = {part.chip for part in (*self.claims.values(), *self.pods.values())}
         if number not in used:
             now = self.node.board.value
@@ -196,7 +196,7 @@ class World:
             self.node.board.set(replace(now, chips=tuple(chips)))
 
     async def reboot(self) -> None:
-        """The node starts anew, and no container has outlived that."""
+        """The node restarts, and no container outlives that."""
         self.node.reboot()
         self.claims.clear()  # the kubelet prepares them again; devices of pods it remembers
         for one in list(self.pods):  # those that a plugin has; else the pod does not start again

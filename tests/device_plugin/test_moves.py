@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 async def test_a_chip_moves_once_its_pod_has_ended(rig: Rig) -> None:
-    """It is in neither place while the pod has it; the kubelet tells nobody that it ended."""
+    """It is in neither place while the pod has it; the kubelet does not tell that it ended."""
     rig.device_plugin = "2"
     async with rig.device_manager() as manager:
         async with rig.daemon():

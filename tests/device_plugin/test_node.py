@@ -144,7 +144,7 @@ async def test_a_pod_keeps_its_chips_over_restarts_of_daemon_and_kubelet(rig: Ri
 
 
 async def test_a_chip_stays_in_its_resource_when_its_pod_has_ended(rig: Rig) -> None:
-    """Also one of which this daemon knows only that a pod has it: the kubelet sees no list less."""
+    """Also after a restart, when only the record has it: no list to the kubelet lacks it."""
     rig.device_plugin = "2-3"
     async with rig.device_manager() as manager:
         async with rig.daemon():
@@ -206,7 +206,9 @@ async def test_a_younger_instance_serves_once_the_older_one_has_ended(rig: Rig) 
         nursery.cancel_scope.cancel()
 
 
-async def test_who_waits_to_publish_keeps_nobody_from_serving_resources(rig: Rig) -> None:
+async def test_an_instance_that_waits_to_publish_does_not_take_the_lock_of_resources(
+    rig: Rig,
+) -> None:
     """Of three instances each of two would else have the lock that the other one waits for."""
     rig.device_plugin = "0-1"
     folder = rig.settings.plugin_directory

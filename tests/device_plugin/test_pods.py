@@ -130,7 +130,7 @@ async def test_the_record_of_a_pod_that_cannot_be_read_guards_its_chip(node: Nod
 
 
 @pytest.mark.parametrize("trouble", ["away", "not whole", "with a namesake"])
-async def test_a_kubelet_that_starts_anew_has_as_long_again_to_list_a_pod(
+async def test_a_kubelet_that_restarts_has_as_long_again_to_list_a_pod(
     node: NodeOnDisk, autojump_clock: MockClock, trouble: str
 ) -> None:
     """It adds its pods one after the other, the oldest first, and that may be ours."""
@@ -172,7 +172,7 @@ async def test_a_list_that_was_asked_for_before_an_allocation_does_not_lack_it(
 async def test_a_kubelet_that_is_away_is_said_once(
     node: NodeOnDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Until it is back, nobody can tell what is free."""
+    """Until it is back, it is not known which chips are free."""
     kubelet = Kubelet(is_away=True)
     instance = Instance(node, kubelet)
     for _ in range(3):

@@ -29,7 +29,7 @@ def server(count: int, *, ring: int, card: int = 1, numa: int | None = None) -> 
 
 
 def shared(count: int, *, shares: int, numa: int | None = None) -> dict[str, Location]:
-    """A board of which each chip has so many shares; share 1 of chip 2 is `n-201`."""
+    """A board whose chips have so many shares each; share 1 of chip 2 is `n-201`."""
     chips = server(count, ring=count, numa=numa)
     return {
         f"n-{100 * place.number + share}": replace(place, part=share)
@@ -93,7 +93,7 @@ def test_best_choices(
         ((100, 101, 200, 201, 301), 4, (100, 101, 200, 201)),
     ],
     ids=[
-        "a chip in use rather than one that nobody uses",
+        "a chip in use rather than a free one",
         "the rest of one",
         "one chip rather than two",
         "two chips if it must be",

@@ -153,7 +153,7 @@ def test_vnpus_have_the_resources_that_manifests_have(family: ChipFamily) -> Non
 
 
 def test_a_template_of_another_form_has_no_resource() -> None:
-    """Nobody could ask for it."""
+    """No manifest could name it."""
     assert partition_resource(USUAL_910, "virtual") is None
 
 

@@ -67,7 +67,7 @@ def only(board: Board) -> Device:
 
 
 def plain(device: Device) -> dict[str, str | int]:
-    """Attributes as plain values, of which each must have one: the API server refuses others."""
+    """Attributes as plain values; the API server refuses an attribute without just one."""
     found = {}
     for name, attribute in device.attributes.items():
         (found[name],) = attribute.to_wire().values()
@@ -114,7 +114,7 @@ def test_every_known_fact_is_an_attribute() -> None:
     }
 
 
-def test_a_device_is_made_once_whoever_holds_it_and_however_its_chip_is() -> None:
+def test_a_device_is_made_once_for_all_holders_and_states_of_its_chip() -> None:
     """A claim that comes or goes has the pool made again; only a taint makes another device."""
     fault = Fault(code=1, level=FaultLevel.SEPARATE_NPU, rule="", since=1.0)
     unhealthy = Board(chips=(replace(FULL, health=ChipHealth(faults=(fault,))),))
@@ -170,7 +170,7 @@ def test_a_partition_has_the_facts_of_its_chip_that_are_true_of_it() -> None:
 
 
 def test_a_lost_partition_is_tainted_without_a_time() -> None:
-    """Nobody saw when it vanished: the API server says when it heard."""
+    """The moment is not known: the API server adds its own."""
     lost = Offer(
         name="npu-3-vnpu-148",
         kind=OfferKind.VNPU,
@@ -320,11 +320,11 @@ def unhealthy(level: FaultLevel) -> Board:
     return Board(chips=(replace(FULL, health=ChipHealth(faults=(fault,))), BARE))
 
 
-def test_a_unhealthy_npu_is_tainted_where_taints_are_kept() -> None:
-    """Since when it is so, in whole seconds; the others have no taint."""
-    well, ill = build(unhealthy(FaultLevel.SEPARATE_NPU))
+def test_an_unhealthy_npu_is_tainted_where_taints_are_kept() -> None:
+    """With the time, in whole seconds; healthy NPUs have no taint."""
+    well, unhealthy_one = build(unhealthy(FaultLevel.SEPARATE_NPU))
     assert well.taints == ()
-    (taint,) = ill.taints
+    (taint,) = unhealthy_one.taints
     assert (taint.key, taint.value) == ("npu.huawei.com/fault", "SeparateNPU")
     assert (taint.effect, taint.time_added) == ("NoExecute", "2023-11-14T22:13:20Z")
 
@@ -341,7 +341,7 @@ def test_where_the_effect_none_is_refused_severe_faults_still_taint() -> None:
     """As in Kubernetes 1.34 with its alpha feature on: a mild fault must not cost their taints."""
     severe = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
     refusing = ServerFeatures(taint_effects=severe)
-    _, ill = build(unhealthy(FaultLevel.SEPARATE_NPU), refusing)
-    assert [taint.effect for taint in ill.taints] == ["NoExecute"]
+    _, unhealthy_one = build(unhealthy(FaultLevel.SEPARATE_NPU), refusing)
+    assert [taint.effect for taint in unhealthy_one.taints] == ["NoExecute"]
     _, mild = build(unhealthy(FaultLevel.SUB_HEALTH), refusing)
     assert (mild.name, mild.taints) == ("npu-3", ())

@@ -69,7 +69,7 @@ def test_the_strongest_effect_decides_not_the_level_alone() -> None:
     assert policy.kept_taints(health, kept=()) is None
 
 
-def test_a_fault_that_has_not_settled_evicts_nobody() -> None:
+def test_a_fault_that_has_not_settled_evicts_no_pod() -> None:
     """It keeps new claims away; one that has settled decides, however much milder it is."""
     young = replace(fault(FaultLevel.SEPARATE_NPU, 5), is_settled=False)
     old = fault(FaultLevel.RESTART_NPU, 7)

@@ -90,7 +90,7 @@ def test_annotations_in_a_super_pod() -> None:
 
 
 def test_only_chips_of_the_usual_resource_are_told() -> None:
-    """Volcano would place pods on others too; with none, nothing is told."""
+    """Volcano would place pods on all that are told; with none, nothing is told."""
     assert usual_chips({"example.com/odd": (b4(3),), RESOURCE: (b4(2), b4(1))}) == (b4(1), b4(2))
     assert usual_chips({RESOURCE: (duo(0),)}) == ()
     assert (node_labels([]), node_annotations([])) == ({}, {})

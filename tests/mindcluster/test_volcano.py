@@ -121,7 +121,7 @@ async def chosen(*pods: Pod, count: int = 2, resource: str = RESOURCE) -> list[t
 
 
 async def test_the_earliest_pod_that_wants_so_many_is_next() -> None:
-    """Others wait; of several the time counts, not the order of the list."""
+    """The time counts, not the order of the list."""
     pods = pod("b", 6, 1, time=7), pod("a", 0, 2, time=6), pod("one", 3, time=1)
     assert await chosen(*pods) == [("a", "0", "2"), ("b", "6", "1")]
     assert await chosen(*pods, count=1) == [("one", "3")]
@@ -220,7 +220,7 @@ async def test_a_pod_says_what_it_has_got(autojump_clock: MockClock, nursery: tr
     nursery.cancel_scope.cancel()
 
 
-async def test_who_cannot_ask_refuses() -> None:
+async def test_an_allocation_is_refused_while_choices_are_not_known() -> None:
     """Other chips than Volcano chose would be as bad; other resources are not Volcano's."""
     server = Server()
     server.error = Unavailable("list pods: no answer")
@@ -231,7 +231,7 @@ async def test_who_cannot_ask_refuses() -> None:
 
 
 async def test_a_pod_that_cannot_be_read_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Others get their chips beside it, and it is not read again."""
+    """Other pods get their chips beside it, and it is not read again."""
     server = Server(pod("hog", 4, time=1), pod("b", 6, time=9), pod("large"))
     server.unread = {"hog", "large"}
     volcano = opened(server)
@@ -242,7 +242,7 @@ async def test_a_pod_that_cannot_be_read_is_named_once(caplog: pytest.LogCapture
     assert server.read == ["hog", "b"]
 
 
-async def test_another_pod_of_the_same_name_is_read_anew() -> None:
+async def test_a_new_pod_of_the_same_name_is_read() -> None:
     """It may want other chips."""
     server = Server(pod("a", 4))
     volcano = opened(server)

@@ -80,9 +80,7 @@ async def test_a_node_without_chips_is_left_alone(
     nursery.cancel_scope.cancel()
 
 
-async def test_the_node_is_right_again_after_somebody_changed_it(
-    state: ApiState, client: KubeClient
-) -> None:
+async def test_the_node_is_right_again_after_an_edit(state: ApiState, client: KubeClient) -> None:
     """A look finds it, and nothing is written where nothing is wrong."""
     wanted = NodeLabels(labels={"a": "1", "servertype": "x"}, annotations={"b": "2"})
 
@@ -101,8 +99,8 @@ async def test_the_node_is_right_again_after_somebody_changed_it(
     assert labels(state) == {"kubernetes.io/os": "linux", "servertype": "mine", "a": "1"}
 
 
-def test_servertype_is_ours_until_somebody_sets_it() -> None:
-    """Whoever sets it by hand keeps it; what we wrote follows the chips."""
+def test_servertype_is_ours_until_people_set_it() -> None:
+    """A value that was set by hand stays; our own follows the chips."""
     wanted = NodeLabels(labels={"servertype": "new"}, annotations={})
 
     def labels_of(owner: str) -> dict[str, str] | None:
@@ -140,7 +138,7 @@ class Server:
 async def test_the_config_map_is_fresh_and_written_seldom(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    """The same every five minutes; changes at most once a second, each with a later time."""
+    """An equal one every five minutes; changes at most once a second, each with a later time."""
     server = Server()
     told: Observable[Mapping[str, Any] | None] = Observable(TOLD)
     keep = partial(

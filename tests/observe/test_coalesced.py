@@ -35,7 +35,7 @@ async def shared() -> AsyncIterator[Coalesced[int]]:
         nursery.cancel_scope.cancel()
 
 
-async def test_all_who_ask_within_a_second_get_one_value(
+async def test_all_clients_within_a_second_get_one_value(
     shared: Coalesced[int], autojump_clock: MockClock
 ) -> None:
     """That includes clients that come while it is made, and those that come soon after."""
@@ -55,16 +55,16 @@ async def test_all_who_ask_within_a_second_get_one_value(
     assert await shared.get() == 2
 
 
-async def test_nothing_is_made_when_nobody_asks(
+async def test_nothing_is_made_without_a_request(
     shared: Coalesced[int], autojump_clock: MockClock
 ) -> None:
-    """An old value is made anew for the next client, no sooner."""
+    """A value is made for the next client, no sooner."""
     assert await shared.get() == 1
     await trio.sleep(100)
     assert await shared.get() == 2
 
 
-async def test_who_leaves_does_not_break_it_off(
+async def test_a_client_that_leaves_does_not_break_it_off(
     shared: Coalesced[int], autojump_clock: MockClock
 ) -> None:
     """The next client gets the value that was begun for the first."""

@@ -19,7 +19,7 @@ def test_what_happened_before_there_was_a_listener_comes_first() -> None:
     assert heard[2:] == [EventPublished(3)]
 
 
-def test_nothing_is_kept_for_nobody() -> None:
+def test_nothing_is_kept_without_a_listener() -> None:
     """Without pages there are no metrics."""
     facts, heard = MetricsInbox(are_kept=False), list[object]()
     facts(EventPublished(1))

@@ -41,7 +41,7 @@ def test_latency_is_that_of_the_oldest_event(
 
 
 def test_an_event_counts_for_the_pool_that_its_board_made() -> None:
-    """Not for one that changes much later, because somebody released an NPU."""
+    """Not for one that changes much later, because an NPU was released."""
     published: list[EventPublished] = []
     latency = EventLatency(published.append, clock=lambda: 100.0)
     board = Board(heard_at=1.0)

@@ -32,7 +32,7 @@ SEPARATE = 0xA2301001
 
 @pytest.fixture
 async def rig(folder: Path, simulator: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    """A node with eight NPUs whose daemon will have pages, made anew for each request."""
+    """A node with eight NPUs whose daemon will have pages, made for each request."""
     monkeypatch.setattr(pages, "SCRAPE_SECONDS", 0)
     monkeypatch.setattr(self_check, "LOOK_SECONDS", 0)
     # Some of these daemons have no kubelet or no API server, and never a first slice.
@@ -179,7 +179,7 @@ async def test_a_write_that_is_refused_is_counted_by_reason(rig: Rig) -> None:
 
 
 async def test_a_hung_chip_does_not_hang_the_scrape(rig: Rig) -> None:
-    """Its values are missing, those of others are there, and the call counts as written off."""
+    """Its values are missing, other chips have theirs, and the call counts as written off."""
     with rig.board.control() as control:
         control.hang("dcmi_get_device_power_info", 4)
         async with rig.registered():
@@ -229,7 +229,7 @@ async def test_what_is_served_is_what_is_documented(rig: Rig) -> None:
 
 
 async def test_readiness_lists_what_is_missing(rig: Rig) -> None:
-    """The daemon is alive at once, and ready once kubelet, API server and NPUs are there."""
+    """The daemon is alive from the start, and ready once kubelet, API server and NPUs are there."""
     rig.api.fail_next(1000, status=503, verb="create")
     async with rig.daemon():
         assert await get(rig.http_port, "/healthz") == (200, "ok\n")
@@ -282,7 +282,7 @@ async def test_a_stuck_loop_is_named(rig: Rig) -> None:
 
 
 async def test_claims_that_cannot_be_served_are_said_while_it_lasts(rig: Rig) -> None:
-    """The daemon is not alive: only a restarted container sees a folder that was made anew."""
+    """The daemon is not alive: only a restarted container sees a folder that was made again."""
     claims = rig.settings.plugin_directory / "claims"
     unknown = Claim(namespace="default", uid="uid-x", name="x")
     async with rig.registered() as kubelet:

@@ -68,7 +68,7 @@ def test_an_event_has_what_describe_shows() -> None:
 
 
 def test_a_repetition_counts_in_the_same_event_after_a_pause() -> None:
-    """At once the first time, then every ten seconds with the newest words and all counts."""
+    """Without delay the first time, then every ten seconds with the newest words and all counts."""
     these = series()
     these.note(FAULT, [NODE, CLAIM], at=NOON, now=0)
     assert write_all(these, 0) == [("Node", 1, False), ("ResourceClaim", 1, False)]

@@ -162,7 +162,7 @@ def test_a_partition_is_for_one_pod_though_its_chip_is_shared() -> None:
 async def test_a_storm_is_a_bounded_number_of_writes(
     server: Server, boards: Observable[Board], mock_clock: MockClock
 ) -> None:
-    """200 Boards in ten seconds: one write for each series at once, and one at the end."""
+    """200 Boards in ten seconds: one write for each series in the beginning, and one at the end."""
     series = NPUS * len(("Node", "ResourceClaim")) * len(("NpuFault", "NpuRecovered"))
     for number in range(200):
         boards.set(UNHEALTHY if number % 2 == 0 else WELL)
@@ -201,7 +201,7 @@ async def test_what_cannot_be_said_is_dropped_with_one_line(
     mock_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """After five minutes nobody needs to know; what happens then is said again."""
+    """After five minutes it is old; later changes are written again."""
     mock_clock.autojump_threshold = 0
     server.error = Unavailable("away")
     boards.set(UNHEALTHY)

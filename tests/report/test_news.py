@@ -16,7 +16,7 @@ from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipHealth, FaultLevel
 
 WELL = board(npu(3))
 UNHEALTHY = board(npu(3, fault()))
-SICKER = board(npu(3, fault(level=FaultLevel.RESTART_NPU)))
+WORSE = board(npu(3, fault(level=FaultLevel.RESTART_NPU)))
 SUB = board(npu(3, fault(0x80000001, FaultLevel.SUB_HEALTH)))
 MINOR = board(npu(3, fault(0x80000002, FaultLevel.NOT_HANDLE)))
 SEPARATED = board(npu(3, separated()))
@@ -34,8 +34,8 @@ UNPLUGGED = board(npu(3, network="RoCE port: unreachable (3)"))
         (WELL, WELL, []),
         (WELL, UNHEALTHY, [Reason.FAULT]),
         (UNHEALTHY, UNHEALTHY, []),
-        (UNHEALTHY, SICKER, [Reason.FAULT]),
-        (SICKER, UNHEALTHY, []),
+        (UNHEALTHY, WORSE, [Reason.FAULT]),
+        (WORSE, UNHEALTHY, []),
         (UNHEALTHY, TWO, [Reason.FAULT]),
         (TWO, UNHEALTHY, []),
         (UNHEALTHY, WELL, [Reason.RECOVERED]),
@@ -102,8 +102,8 @@ def test_a_message_has_code_words_level_rule_and_time() -> None:
 
 def test_news_of_a_die_name_the_module_that_it_is_handed_out_as() -> None:
     """As it is offered, or as it is still held."""
-    ill = replace(die(3), health=npu(3, fault()).health)
-    before, after = a3(die(2), die(3)), a3(die(2), ill)
+    unhealthy = replace(die(3), health=npu(3, fault()).health)
+    before, after = a3(die(2), die(3)), a3(die(2), unhealthy)
     (said,) = news(before, after, since=0)
     assert said.message.startswith("npu-3 of module-1: 80E01801")
     (said,) = news(before, after, [hold("npu-3", 3)], since=0)

@@ -91,4 +91,4 @@ class Control:
                 body=f"{device} is not separated by a frequency rule: there is nothing to release",
             )
         log.warning("NPU released by hand", extra={"device": device})
-        return HttpResponse(body=f"{device} is released, and its faults are counted anew")
+        return HttpResponse(body=f"{device} is released, and its faults are counted from zero")

@@ -30,7 +30,7 @@ class _Report(BaseModel):
         extra="ignore",
         alias_generator=to_camel,
         populate_by_name=True,
-        defer_build=True,  # nobody may ever ask
+        defer_build=True,  # most daemons are never asked
     )
 
 

@@ -27,7 +27,7 @@ from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice, Devices, Plugi
 
 IN_USE_SECONDS: Final = 5.0
 """How long an allocation waits for the processes of a chip's last pod. The kubelet gives a chip
-away at once when its pod is deleted by force, and ends the pod's containers within 2 s."""
+to the next pod when its pod is deleted by force, and ends the pod's containers within 2 s."""
 
 _PAUSE_SECONDS: Final = 0.1
 
@@ -138,7 +138,7 @@ class ResourcePlugin:
         with trio.move_on_after(IN_USE_SECONDS):
             for entry in entries:
                 names = ", ".join(entry.device_names)
-                while await pods.is_in_use(entry):  # noqa: ASYNC110 - the Ascend driver tells nobody
+                while await pods.is_in_use(entry):  # noqa: ASYNC110 - no event of the Ascend driver
                     await trio.sleep(_PAUSE_SECONDS)
             return
         raise AllocationRefused(

@@ -103,7 +103,7 @@ def _warn_whole() -> None:
 def _warn_left_out(names: tuple[str, ...]) -> None:
     """Log once in a process that devices are left out, because their shares are held."""
     log.warning(
-        "devices of which claims hold shares are left out of the ResourceSlice until they are "
-        "released: NPUs are published as a whole now",
+        "devices are left out of the ResourceSlice until claims have released their shares: NPUs "
+        "are published as a whole now",
         extra={"devices": names},
     )

@@ -43,7 +43,7 @@ REAL: Final = "huawei.com/AscendReal"
 KUBELETS: Final = "huawei.com/kltDev"
 """The ids under which the kubelet knows them, which are the same."""
 
-_PAGE: Final = 8  # pods in one answer, which the API server makes at once though each has 2 MB
+_PAGE: Final = 8  # pods in one answer: the API server makes it in memory, and a pod can have 2 MB
 _TIME: Final = re.compile(r"[0-9]{1,20}")
 _COUNT: Final = re.compile(r"[0-9]{1,4}")
 _COUNT_LIMIT: Final = 1024  # chips of one pod that are read

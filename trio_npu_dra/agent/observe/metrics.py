@@ -19,7 +19,7 @@ from trio_npu_dra.agent.observe.latency import EventPublished
 from trio_npu_dra.ascend.dcmi.types import Assertion, DcmiCall, FaultEvent
 from trio_npu_dra.kit.pool import SliceWritten
 
-# `_created` doubles the number of series and nobody queries it.
+# `_created` doubles the number of series, and no query needs it.
 disable_created_metrics()  # type: ignore[no-untyped-call] # has no annotations
 
 _OK: Final = "ok"

@@ -41,8 +41,8 @@ class SelfCheck:
     async def live(self) -> tuple[str, ...]:
         """Problems that only a restart fixes: stuck loops, silent sockets, folders out of reach.
 
-        If a folder of the node was removed and made anew, a container sees the new one only after a
-        restart.
+        If a folder of the node was removed and made again, a container sees the new one only after
+        a restart.
         """
         return await self._looks.get()
 

@@ -1,4 +1,4 @@
-"""Reports on chips in the words of others: Kubernetes Events, and the kubelet's device health.
+"""Reports on chips as Kubernetes Events, and as the kubelet's device health.
 
 It changes no chip and no claim. Its face is a list of modules: the daemon needs `device_health` at
 its start, and the rest once the first slice is there.
