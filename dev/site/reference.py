@@ -17,7 +17,6 @@ from dev.site import words
 from dev.site.stage import ROOT
 from trio_npu_dra.agent.cli import main
 from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED, TaintPolicy
-from trio_npu_dra.agent.report import event_series
 from trio_npu_dra.agent.report.news import Reason
 from trio_npu_dra.agent.settings import (
     MeetingSettings,
@@ -99,7 +98,7 @@ def events_page() -> str:
     """Each reason of an Event, with an example that the code made."""
     parts = [f"# Events\n\n{_MADE}{words.EVENTS_HEAD}"]
     for reason in Reason:
-        kind = "Normal" if reason in event_series._NORMAL else "Warning"
+        kind = "Normal" if reason.is_normal else "Warning"
         said = words.event_example(reason)
         parts.append(
             f"\n## {reason}\n\n{kind}, on {words.EVENTS[reason].about}. "
