@@ -31,9 +31,8 @@ async def make_pages(
     """Answer with /metrics and the pages of probes, until cancelled."""
     await node.first_answers()
     from trio_npu_dra.agent.observe.metrics import Metrics
-    from trio_npu_dra.agent.observe.npu_readings import NpuReadings
     from trio_npu_dra.agent.observe.pages import answer_pages
-    from trio_npu_dra.agent.observe.state import NodeState
+    from trio_npu_dra.agent.observe.state import NodeState, NpuReadings
 
     metrics = Metrics()
     node.facts.tell(metrics.note)

@@ -10,7 +10,6 @@ __all__ = [
     "latency",
     "logs",
     "metrics",
-    "npu_readings",
     "pages",
     "self_check",
     "signals",
