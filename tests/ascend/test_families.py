@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 import yaml
 
+from tests.ascend.test_splits import CHIPS
 from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.ascend.traits import TRAITS, family_of
 from trio_npu_dra.lab.simulator import load_profile, profile_names
@@ -121,6 +122,10 @@ PLACES: Final[Mapping[str, Callable[[ChipFamily], object]]] = {
     ),
     "tests/cli/families.yaml: a board and what its containers get": has_golden_facts,
     "docs/vnpu.md: its templates, or that it cannot be split": says_how_it_is_split,
+    "tests/ascend/test_splits.py: a row of CHIPS, if it can be split": lambda family: (
+        family in TRAITS
+        and (not TRAITS[family].splits or family in {row[0] for row in CHIPS.values()})
+    ),
     "docs/mindcluster.md: its labels": says_its_labels,
     "charts/trio-npu-dra/values.schema.json: a class (just values)": may_have_a_class,
 }
