@@ -1,4 +1,4 @@
-"""The loop below everything: the errors that leave it, and the ends that reach it."""
+"""The loop below everything: the errors that leave it, and the cancellations that reach it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long replies cost what their types know of them."""
+"""A long reply costs as much memory as its type knows of it."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def with_unknown(message: v1.ListPodResourcesResponse, more: Callable[[], bytes]
 
 
 @given(data=st.data())
-async def test_what_a_type_knows_is_read_whatever_is_around_it(data: st.DataObject) -> None:
+async def test_known_fields_are_read_among_unknown_ones(data: st.DataObject) -> None:
     """Fields of all types on the wire."""
     body = with_unknown(LISTED, lambda: b"".join(data.draw(st.lists(unknown_fields, max_size=2))))
     assert await read_known(reading(body), len(body), v1.ListPodResourcesResponse) == LISTED
 
 
-async def test_what_a_type_does_not_know_is_never_held() -> None:
+async def test_unknown_fields_are_never_in_memory() -> None:
     """A gigabyte of it passes by in pieces."""
     head = encode_varint(5 << 3 | 2) + encode_varint(GIGABYTE)
     inner = encode_varint(3 << 3 | 2) + encode_varint(len(head) + GIGABYTE)

@@ -169,7 +169,7 @@ def test_control_sockets_are_found_oldest_first(folder: Path) -> None:
     assert control_sockets(folder / DRIVER) == paths
 
 
-def test_instances_run_that_listen_for_people(folder: Path) -> None:
+def test_running_instances_listen_for_people(folder: Path) -> None:
     """A killed one does not, nor does another driver that has the same folder."""
     ours = Instance(folder, OURS).listen()
     Instance(folder, OTHER).listen().die()
@@ -218,7 +218,7 @@ async def test_sockets_of_a_killed_instance_go(
 
 
 async def test_sockets_of_a_living_instance_stay(folder: Path) -> None:
-    """In a rolling update both are at work."""
+    """A rolling update has two instances at work."""
     living = Instance(folder, OTHER).listen()
 
     await look(Instance(folder, OURS))
@@ -252,10 +252,10 @@ def registration_alone(folder: Path) -> Instance:
 
 
 @pytest.mark.parametrize("leave", [another_drivers, registration_alone])
-async def test_what_is_not_ours_for_certain_stays(
+async def test_a_socket_that_may_not_be_ours_stays(
     folder: Path, leave: Callable[[Path], Instance]
 ) -> None:
-    """Dead or not."""
+    """Even if no process listens on it."""
     left = leave(folder)
     before = left.files
 
@@ -265,7 +265,7 @@ async def test_what_is_not_ours_for_certain_stays(
 
 
 async def test_a_control_socket_goes_alone(folder: Path) -> None:
-    """Of an instance that was killed before it made another socket; the next cannot be its own."""
+    """An instance that was killed at its start has no other socket."""
     dead = Instance(folder, OTHER)
     listen_unix(dead.control).socket.close()
 
@@ -284,7 +284,7 @@ async def test_an_instance_that_is_starting_is_left_alone(folder: Path) -> None:
 
 
 async def test_a_socket_whose_path_is_too_long_was_never_there(folder: Path) -> None:
-    """As the other name of a dead instance, where the registrar's folder has a long one."""
+    """A dead instance's name is too long where the registrar's folder has a long one."""
     ours = Instance(folder, None, registry="r" * (107 - len(f"{folder}//{DRIVER}-reg.sock")))
     dead = Instance(folder, OTHER, registry="registry").listen().die()
 
@@ -294,7 +294,7 @@ async def test_a_socket_whose_path_is_too_long_was_never_there(folder: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
-async def test_what_is_no_socket_is_not_swept(folder: Path, kind: str) -> None:
+async def test_another_kind_of_file_is_not_swept(folder: Path, kind: str) -> None:
     """Connecting to it is refused as well."""
     ours = Instance(folder, OURS)
     dead = Instance(folder, OTHER).listen().die()
@@ -310,7 +310,7 @@ async def test_what_is_no_socket_is_not_swept(folder: Path, kind: str) -> None:
 async def test_an_instance_killed_later_is_found_within_a_minute(
     folder: Path, autojump_clock: MockClock
 ) -> None:
-    """As when the old one does not end in its pod's grace period."""
+    """An old instance may not end in its pod's grace period."""
     del autojump_clock
     ours, other = Instance(folder, OURS), Instance(folder, OTHER).listen()
     async with trio.open_nursery() as nursery:

@@ -1,4 +1,4 @@
-"""Promises for pools with counters: devices that overlap, and the sets that they consume from."""
+"""Pools with counters: devices that overlap, and the sets that they consume from."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def laid_out(subject: Subject) -> list[tuple[tuple[CounterSet, ...], Devices]]:
 async def test_counter_sets_are_published_before_the_devices_that_consume_from_them(
     reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """In slices of their own, which a restart adopts as they are."""
+    """Counter sets have slices of their own, which a restart adopts."""
     del autojump_clock
     for _ in range(2):
         async with publishing(KubeClient(reach), reach.state, PARTITIONS, SETS) as subject:
@@ -86,10 +86,10 @@ async def test_counter_sets_are_published_before_the_devices_that_consume_from_t
     assert (reach.asked["update"], reach.asked["delete"]) == (0, 0)
 
 
-async def test_amounts_in_other_words_are_not_written_again(
+async def test_rewritten_quantities_are_not_written_again(
     reach: Reach, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a set and of what a device consumes; a log line for each."""
+    """The API server rewrites those of sets and of devices; there is a log line for each."""
     del autojump_clock
     caplog.set_level(logging.WARNING)
     sent = tuple(
@@ -128,7 +128,7 @@ def pool_of(
 def test_where_counters_are_not_kept_only_whole_npus_are_published(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Partitions would be allocated as if they did not overlap; that is said once."""
+    """Partitions would be allocated as if they did not overlap; one log line says so."""
     caplog.set_level(logging.WARNING)
     ours = replace(chip_of("910b4-8"), ref=ChipRef(9, 0), physical_id=9)  # of this test alone
     for _ in range(2):
@@ -142,7 +142,7 @@ def test_where_counters_are_not_kept_only_whole_npus_are_published(
 
 
 def test_where_counters_are_not_kept_a_chip_that_is_cut_is_not_published() -> None:
-    """A scheduler would hand out all of it."""
+    """A scheduler would allocate all of the chip."""
     partition = Partition(template="vir05_1c_8g", number=0, vnpu=115)
     holder = Holder(kind=HolderKind.CLAIM, namespace="a", name="b", uid="c")
     held = Hold(holder=holder, device="x", nodes=frozenset({"/dev/davinci0"}), partition=partition)
@@ -150,7 +150,7 @@ def test_where_counters_are_not_kept_a_chip_that_is_cut_is_not_published() -> No
 
 
 def test_where_taints_are_not_kept_a_leaving_partition_still_counts() -> None:
-    """It is left out, because no new claim may get it, and its part is taken off its chip."""
+    """The pool lacks it, because no new claim may get it, and its chip lacks its part."""
     partition = Partition(template="vir05_1c_8g", number=3, vnpu=115)
     holder = Holder(kind=HolderKind.CLAIM, namespace="a", name="b", uid="c")
     held = Hold(
@@ -173,8 +173,8 @@ def test_where_taints_are_not_kept_a_leaving_partition_still_counts() -> None:
 
 
 @pytest.mark.parametrize(("profile", "count"), [("910b4-8", 8), ("910b2-8", 16), ("910a-8", 16)])
-def test_a_server_takes_what_is_published(profile: str, count: int) -> None:
-    """Within the limits of the API, with eight chips and sixteen; nothing is stored otherwise."""
+def test_an_api_server_accepts_the_pool(profile: str, count: int) -> None:
+    """The pool keeps to the limits of the API with up to sixteen chips, and is stored as sent."""
     chips = tuple(
         replace(chip_of(profile), ref=ChipRef(number, 0), physical_id=number)
         for number in range(count)
@@ -221,7 +221,7 @@ async def test_each_server_gets_what_it_keeps(
     nursery: trio.Nursery,
     autojump_clock: MockClock,
 ) -> None:
-    """1.34 with its feature on, too: it has no counters in slices of their own.
+    """Kubernetes 1.34 gets no counters even with its feature on, which wants them beside devices.
 
     After the server was replaced by another one, that one's features count.
     """

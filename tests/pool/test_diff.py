@@ -1,4 +1,4 @@
-"""Promises of the plan that the upstream cases leave open, and laws that hold for all pools."""
+"""Cases of the plan that upstream does not have, and laws that hold for all pools."""
 
 from dataclasses import replace
 
@@ -65,7 +65,7 @@ def test_a_shrinking_pool(remaining: Devices, expected: list[str], generation: i
     ],
 )
 def test_an_edit_of_an_unknown_field_is_a_difference(edit: dict[str, object]) -> None:
-    """Also what this driver has no word for is put back."""
+    """A field that this driver does not know is put right as well."""
     (device,) = devices(1)
     edited = Device.model_validate(device.to_wire() | edit)
     (write,) = plan([numbered(0, edited)], pool(device))
@@ -185,10 +185,10 @@ def test_a_broken_off_write_is_recovered(
     sets=st.tuples(st.integers(0, 20), st.integers(0, 20)),
     drops=st.frozensets(st.sampled_from(["taints", "attributes", "sharedCounters"])),
 )
-def test_what_a_server_drops_is_not_written_again(
+def test_dropped_fields_are_not_written_again(
     before: Devices, after: Devices, sets: tuple[int, int], drops: frozenset[str]
 ) -> None:
-    """Whatever it does not have: one sync each, also when the pool goes back to what it was."""
+    """Whatever the API server lacks, one sync is enough, also when the pool goes back."""
     first, second = (
         pool(*content, counters=counter_sets(count))
         for content, count in zip((before, after), sets, strict=True)

@@ -95,7 +95,7 @@ async def following(reach: Reach) -> AsyncIterator[Subject]:
 async def test_each_feature_is_known_by_itself(
     kubernetes: Kubernetes, found: ServerFeatures, asked: int, reach: Reach
 ) -> None:
-    """One that is refused costs no other; one dry run does where none is."""
+    """One that is refused costs no other feature; without a refusal one dry run is enough."""
     reach.state.kubernetes = kubernetes
     async with following(reach) as subject:
         await subject.until(found)
@@ -124,7 +124,7 @@ async def test_one_log_line_says_what_becomes_of_unhealthy_npus(
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """However often the API server is asked."""
+    """It comes once, however often the driver asks."""
     del autojump_clock
     caplog.set_level(logging.INFO)
     reach.state.kubernetes = kubernetes
@@ -135,7 +135,7 @@ async def test_one_log_line_says_what_becomes_of_unhealthy_npus(
 
 
 async def test_a_server_that_refuses_every_slice_is_asked_until_it_does_not(reach: Reach) -> None:
-    """As an admission policy may: the refusal is not taken for features that are missing."""
+    """An admission policy may do so: the refusal says nothing about features."""
     reach.state.fail_next(2, status=422)
     async with following(reach) as subject:
         await subject.until(ServerFeatures())
@@ -147,7 +147,7 @@ async def test_a_server_that_refuses_every_slice_is_asked_until_it_does_not(reac
 async def test_a_server_that_was_away_is_asked_again(
     reach: Reach, *, watching_at_start: bool, seen: bool
 ) -> None:
-    """It may be a newer one, or an older; also if it was back before the loss was noticed."""
+    """It may have another version, even if it was back before the publisher noticed the loss."""
     async with following(reach) as subject:
         if watching_at_start:
             await subject.note(watching=True)
@@ -205,7 +205,7 @@ async def test_an_instance_that_may_publish_at_last_asks_again(
 async def test_an_unnoticed_update_is_known_within_an_hour_and_a_half(
     reach: Reach, autojump_clock: MockClock, *, waiting: bool
 ) -> None:
-    """Of the server while this instance waits, or of one of several behind one address.
+    """This instance may be waiting, or the server one of several behind one address.
 
     A day costs a question an hour or so, at no fixed time.
     """

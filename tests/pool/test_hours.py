@@ -1,4 +1,4 @@
-"""Promises of the publisher over hours, on a virtual clock: nothing here waits in real time."""
+"""The publisher over hours on a virtual clock: nothing here waits in real time."""
 # ruff: noqa: ARG001 - the fixture autojump_clock is asked for, not used
 
 import gc
@@ -105,7 +105,7 @@ async def test_an_hour_without_the_api_server(
 async def test_every_outage_ends_within_five_seconds(
     reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """However long it was, and wherever it hit the retries."""
+    """Its length, and the moment of its end between two retries, do not matter."""
     async with settled(reach, devices(2)) as subject:
         for number in range(40):
             reach.leave()
@@ -148,7 +148,7 @@ async def test_a_storm_of_changes_is_a_few_writes(reach: Reach, autojump_clock: 
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.001])
-async def test_a_change_that_is_taken_back_before_its_turn_is_done_with(
+async def test_a_change_that_is_taken_back_before_its_turn_is_not_written(
     pause: float, reach: Reach, autojump_clock: MockClock
 ) -> None:
     """Nothing is written, and the pool is reported as accepted, which ends its latency."""
@@ -211,7 +211,7 @@ async def test_a_fight_with_an_editor_slows_down(reach: Reach, autojump_clock: M
 
 
 async def test_a_fight_of_two_drivers_slows_down(reach: Reach, autojump_clock: MockClock) -> None:
-    """Two that want different pools of one node; with peace between them the next repair is fast.
+    """They want different pools of one node; after a peace the next repair is fast.
 
     A conflict on the way is no reason to hurry.
     """
@@ -238,7 +238,7 @@ async def test_a_wall_clock_that_jumps_changes_nothing(
     autojump_clock: MockClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither ours nor the API server's: nothing is written, and edits are repaired as always."""
+    """Our clock or the API server's: nothing is written, and edits are repaired as always."""
     pool = devices(2, taint="minor")
     async with settled(reach, pool) as subject:
         shifted, real = (jump,), time.time

@@ -1,4 +1,4 @@
-"""Promises of the publisher, against the stand-in API server over a real socket."""
+"""The publisher against the stand-in API server, mostly over a real socket."""
 
 from functools import partial
 from typing import cast
@@ -141,7 +141,7 @@ async def test_a_replaced_node_owns_the_slices(client: KubeClient, state: ApiSta
 async def test_slices_of_others_are_neither_touched_nor_followed(
     client: KubeClient, state: ApiState
 ) -> None:
-    """Of another node, and of another driver on this one, in pools of their own."""
+    """They belong to another node, or to another driver on this one."""
     async with publishing(client, state, devices(2)) as subject:
         await subject.until_settled()
         (ours,) = subject.slices
@@ -175,7 +175,7 @@ async def test_slices_of_others_are_neither_touched_nor_followed(
 async def test_a_slice_of_another_pool_says_nothing_of_ours(
     client: KubeClient, state: ApiState
 ) -> None:
-    """It is deleted; the status has the generation of what stays."""
+    """It is deleted; the status has the generation of the slices that stay."""
     async with publishing(client, state, devices(2)) as subject:
         await subject.until_settled()
     (ours,) = subject.slices
@@ -212,7 +212,7 @@ async def test_facts_that_are_taken_back_after_a_lost_answer_are_published(
 async def test_a_slice_is_deleted_only_as_the_one_that_was_read(
     reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """By its uid too: after a restore of etcd a resourceVersion can come a second time."""
+    """The uid counts too: after a restore of etcd a resourceVersion can come a second time."""
     del autojump_clock
     async with settled(reach, devices(70)) as subject:
         second = subject.slices[1].metadata
@@ -244,7 +244,7 @@ async def test_each_write_and_each_accepted_pool_is_an_event(
 async def test_a_repair_that_fails_leaves_the_pool_no_longer_accepted(
     client: KubeClient, state: ApiState
 ) -> None:
-    """Until it is made."""
+    """The pool counts as accepted again once the repair is made."""
     async with publishing(client, state, devices(2)) as subject:
         await subject.until_settled()
         state.fail_next(status=503, verb="update")
@@ -255,10 +255,10 @@ async def test_a_repair_that_fails_leaves_the_pool_no_longer_accepted(
         assert subject.devices == devices(2)
 
 
-async def test_what_an_update_lost_is_not_written_again(
+async def test_a_taint_that_the_server_drops_is_not_written_again(
     reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """A taint that comes later, on a server that has none: one write, and no repairs."""
+    """It comes with an update, which is the last write."""
     del autojump_clock
     reach.state.kubernetes = WITHOUT_FEATURES
     async with settled(reach, devices(2)) as subject:

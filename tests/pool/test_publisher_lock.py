@@ -61,7 +61,7 @@ async def test_the_older_instance_publishes_until_it_ends(
 async def test_a_lock_that_cannot_be_used_is_said_once_and_waited_for(
     tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As while the driver's folder is gone."""
+    """The driver's folder may be missing for a while."""
     del autojump_clock
     folder, status = tmp_path / "later", Observable(PublisherStatus())
 

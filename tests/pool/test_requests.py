@@ -56,7 +56,7 @@ async def test_a_start_lists_the_slices_once(
 async def test_a_change_costs_a_list_and_its_writes(
     lag: float, reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """What the watch shows of them, and when, costs nothing."""
+    """The moment at which the watch shows them costs nothing."""
     reach.lag = lag
     async with publishing(KubeClient(reach), reach.state, devices(70)) as subject:
         await asked(reach)
@@ -70,7 +70,7 @@ async def test_a_change_costs_a_list_and_its_writes(
 async def test_a_repair_costs_a_list_and_its_write(
     lag: float, reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """As a change does."""
+    """A repair lists as a change does, because the watch may be late."""
     reach.lag = lag
     async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
         await asked(reach)
@@ -159,7 +159,7 @@ async def asking(reach: Reach) -> AsyncIterator[AskingNode]:
 async def test_a_server_that_restarts_costs_one_question(
     lag: float, reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """Its first word on the watch is that the place is too old; contact is not lost by that."""
+    """The watch first says that its resourceVersion is too old, which is no loss of contact."""
     reach.lag = lag
     async with asking(reach) as node:
         reach.leave()
@@ -175,7 +175,7 @@ async def test_a_server_that_restarts_costs_one_question(
 async def test_a_server_that_was_replaced_unnoticed_costs_one_question(
     lag: float, reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """Between two watches, as behind a load balancer: then that word is all that tells."""
+    """Between two watches, as behind a load balancer, only that answer gives it away."""
     reach.lag = lag
     async with asking(reach) as node:
         await node.replace_server()

@@ -59,7 +59,7 @@ def test_a_device_has_shares_and_an_equal_part_of_the_rest_for_each() -> None:
 def test_as_many_plain_requests_fit_as_there_are_shares(
     shares: int, mebibytes: int, cores: int
 ) -> None:
-    """And each capacity is one that the API server takes."""
+    """The API server accepts each of their capacities."""
     chip = replace(FULL, memory_bytes=mebibytes << 20, ai_cores=cores)
     (device,) = build(shares=shares, board=Board(chips=(chip,)))
     for part in (device.capacity or {}).values():

@@ -1,4 +1,4 @@
-"""Promises of the memory of what the API server stores."""
+"""The memory of what the API server stores."""
 
 import logging
 
@@ -13,7 +13,7 @@ BAD = tainted(PLAIN, taint())
 SET = CounterSet(name="s", counters={"memory": Counter(value="8Gi")})
 
 
-def test_what_is_stored_as_sent_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slice_that_is_stored_as_sent_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     """The time that the server adds to a taint is no difference."""
     forms = StoredForms()
     forms.learn(spec(BAD), spec(tainted(PLAIN, taint(time=LATER))))
@@ -22,7 +22,7 @@ def test_what_is_stored_as_sent_is_no_news(caplog: pytest.LogCaptureFixture) -> 
     assert caplog.records == []
 
 
-def test_only_what_was_sent_is_expected_in_another_form() -> None:
+def test_only_the_value_that_was_sent_has_another_form() -> None:
     """The memory says nothing of another taint or another device, and the newest answer counts."""
     forms = StoredForms()
     forms.learn(spec(BAD), spec(PLAIN))

@@ -1,4 +1,4 @@
-"""Promises of the times of taints."""
+"""The times at which taints were added."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_a_stored_time_is_kept(wanted: str | None, written: str | None) -> None:
 
 
 @pytest.mark.parametrize("clock", ["1970-01-01T00:00:00Z", "2999-01-01T00:00:00Z"])
-def test_what_the_servers_clock_says_does_not_matter(clock: str) -> None:
+def test_the_servers_clock_does_not_matter(clock: str) -> None:
     """A stored time far back or ahead is kept like any other."""
     existing = numbered(0, tainted(DEVICE, taint(time=clock)))
     assert plan([existing], pool(tainted(DEVICE, taint()))) == ()
@@ -54,7 +54,7 @@ def test_a_stored_time_that_is_no_date_gives_way(stored: str) -> None:
 
 
 def test_a_taint_keeps_its_time_when_its_device_moves() -> None:
-    """Also when the device comes into another slice."""
+    """The device comes into another slice with it."""
     many = devices(DEVICES_PER_SLICE + 1)
     marked = tainted(many[-1], taint(time=STORED))
     existing = published(pool(*many[:-1], marked))

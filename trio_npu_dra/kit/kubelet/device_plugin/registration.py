@@ -12,8 +12,6 @@ place (pkg/kubelet/cm/devicemanager/plugin/v1beta1). So the end of a stream alwa
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -30,8 +28,6 @@ from trio_npu_dra.kit.kubelet.device_plugin.plugin import DevicePlugin
 from trio_npu_dra.kit.kubelet.endpoints import KUBELET_SOCKET, device_plugin_socket
 
 log = logging.getLogger(__name__)
-
-VERSION: Final = "v1beta1"
 
 LOOK_SECONDS: Final = 5.0
 """Between two checks of our socket, and between two tries to register."""
@@ -57,9 +53,8 @@ async def serve_resource(
     while True:
         async with trio.open_nursery() as nursery:
             try:
-                await nursery.start(
-                    serve, registrar.socket, service.routes(plugin, registrar.while_watched)
-                )
+                routes = service.routes(plugin, registrar.streams)
+                await nursery.start(serve, registrar.socket, routes)
             except (ConfigError, StorageError) as error:
                 registrar.warn_once("a device plugin's socket cannot be made", str(error))
                 await trio.sleep(LOOK_SECONDS)
@@ -73,6 +68,7 @@ class _Registrar:
 
     Attributes:
         socket: Its socket.
+        streams: How many streams of lists the kubelet has open.
     """
 
     def __init__(
@@ -82,7 +78,7 @@ class _Registrar:
         self._bridge = bridge
         self._plugin = plugin
         self._kubelet = folder / KUBELET_SOCKET
-        self._streams = Observable(0)
+        self.streams = Observable(0)
         self._problem = ""
 
     async def stay_registered(self) -> None:
@@ -92,19 +88,10 @@ class _Registrar:
                 await trio.sleep(LOOK_SECONDS)
                 continue
             with trio.move_on_after(_STREAM_SECONDS):
-                await self._streams.wait_until(bool)
-            while self._streams.value and is_socket(self.socket):
+                await self.streams.wait_until(bool)
+            while self.streams.value and is_socket(self.socket):
                 with trio.move_on_after(LOOK_SECONDS):
-                    await self._streams.wait_until(lambda streams: not streams)
-
-    @contextmanager
-    def while_watched(self) -> Iterator[None]:
-        """Count a stream of lists while inside."""
-        self._streams.set(self._streams.value + 1)
-        try:
-            yield
-        finally:
-            self._streams.set(self._streams.value - 1)
+                    await self.streams.wait_until(lambda streams: not streams)
 
     def warn_once(self, what: str, problem: str) -> None:
         """Log a problem once, not every few seconds."""
@@ -115,7 +102,7 @@ class _Registrar:
     async def _register(self) -> bool:
         """Try once to register; return whether the kubelet accepted us."""
         request = v1beta1.RegisterRequest(
-            version=VERSION,
+            version="v1beta1",
             endpoint=self.socket.name,
             resource_name=self._plugin.resource,
             options=service.OPTIONS,

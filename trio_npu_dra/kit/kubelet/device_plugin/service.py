@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 from trio_npu_dra.kit.base.errors import AllocationRefused
+from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Route, RpcError, Send, Status
 from trio_npu_dra.kit.grpc import device_plugin_methods as methods
 from trio_npu_dra.kit.grpc._generated import v1beta1
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice, DevicePlugin, PluginDevice
 
 log = logging.getLogger(__name__)
-
-HEALTHY = "Healthy"
-UNHEALTHY = "Unhealthy"
 
 ERROR_LIMIT = 1000
 """Characters of a refusal: it becomes an event of the pod, which has room for as many."""
@@ -26,21 +22,22 @@ OPTIONS = v1beta1.DevicePluginOptions(
 """A container needs nothing more before it starts, so the kubelet need not call for each."""
 
 
-def routes(
-    plugin: DevicePlugin, watching: Callable[[], AbstractContextManager[None]]
-) -> tuple[Route, ...]:
+def routes(plugin: DevicePlugin, streams: Observable[int]) -> tuple[Route, ...]:
     """The methods that the kubelet calls; PreStartContainer is none of them (`OPTIONS`).
 
-    *watching* wraps each stream of lists while it lasts.
+    *streams* counts the streams of lists that are open.
     """
 
     async def options(_: v1beta1.Empty) -> v1beta1.DevicePluginOptions:
         return OPTIONS
 
     async def watch(_: v1beta1.Empty, send: Send[v1beta1.ListAndWatchResponse]) -> None:
-        with watching():
+        streams.set(streams.value + 1)
+        try:
             async for devices in plugin.devices.changes():
                 await send(v1beta1.ListAndWatchResponse(devices=[_device(one) for one in devices]))
+        finally:
+            streams.set(streams.value - 1)
 
     async def prefer(
         request: v1beta1.PreferredAllocationRequest,
@@ -92,6 +89,5 @@ def _device(device: PluginDevice) -> v1beta1.Device:
     topology = None
     if device.numa_node is not None:
         topology = v1beta1.TopologyInfo(nodes=[v1beta1.NumaNode(id=device.numa_node)])
-    return v1beta1.Device(
-        id=device.id, health=HEALTHY if device.healthy else UNHEALTHY, topology=topology
-    )
+    health = "Healthy" if device.healthy else "Unhealthy"
+    return v1beta1.Device(id=device.id, health=health, topology=topology)
