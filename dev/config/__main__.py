@@ -1,4 +1,4 @@
-"""What a real API server with our policy says to each config: `python -m dev.config`.
+"""Asks a real API server with our policy about each config: `python -m dev.config`.
 
 Beside it are the words of the driver and `npu-dra validate`, to which tests/config holds them. The
 exit status is 1 if the server takes what they refuse, refuses what they take, or does not name the

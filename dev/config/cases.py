@@ -1,6 +1,6 @@
 """Opaque configs, and the words in which driver and validate refuse each.
 
-The policy of the API server refuses the same ones, and names the field.
+The policy of the API server refuses the same configs, and names the field.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def told(field: str, words: str, *values: Any) -> dict[str, Case]:
 
 
 def unknown(path: str, known: str = KNOWN) -> str:
-    """What is said of a field that nobody knows."""
+    """The message about an unknown field."""
     return f"{path} is not known to this driver: remove it (known: {known})"
 
 

@@ -26,7 +26,7 @@ def node(tmp_path: Path) -> NodeOnDisk:
 
 @pytest.fixture
 def quick_node() -> Iterator[NodeOnDisk]:
-    """The same in memory, for tests that prepare thousands of times."""
+    """A node in memory, for tests that prepare thousands of times."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield NodeOnDisk(Path(folder) / "node")
@@ -48,7 +48,7 @@ def driver(quick_node: NodeOnDisk) -> Driver:
 
 @pytest.fixture
 def rightless_node() -> Iterator[NodeOnDisk]:
-    """The same for a user whom permission bits stop; root is one for as long as the test runs."""
+    """A node of a user whom permission bits stop; root becomes one while the test runs."""
     encode(entry("uid-x", 0))  # loads modules that this user may not read
     with tempfile.TemporaryDirectory() as folder:
         was_root = os.geteuid() == 0

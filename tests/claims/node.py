@@ -128,7 +128,7 @@ class FakeClaims:
         stored: The claims.
         not_cached: Names of claims that a cached read does not find yet.
         has_etcd: Whether reads work that are not cached.
-        faults: What the next reads meet instead.
+        faults: Errors of the next reads.
         asked: How often claims were read.
         asked_cache: How often of those an old answer would do.
     """
@@ -195,12 +195,12 @@ class NodeOnDisk:
         self.reboot()
 
     def reboot(self) -> None:
-        """Start the node anew: another boot id, and no process is left."""
+        """Reboot the node: another boot id, and no process is left."""
         self.boot_id_file.write_text(f"{uuid4()}\n")
 
     @property
     def host(self) -> Host:
-        """What the driver sees of the node."""
+        """The node as the driver sees it."""
         return Host(host_root=self.root / "host", dev_root=self.root / "dev")
 
     @property
@@ -225,7 +225,7 @@ class NodeOnDisk:
         )
 
     def ledger(self) -> Ledger:
-        """Who holds what, as a driver instance sees it."""
+        """The ledger of a driver instance."""
         return Ledger(self.state_folder, boot_id_file=self.boot_id_file)
 
     def start(
@@ -271,5 +271,5 @@ class NodeOnDisk:
         return json.loads((self.records_folder / f"{uid}.json").read_bytes())
 
     def unfinished_files(self) -> list[Path]:
-        """Temporary files that somebody left."""
+        """Temporary files of killed writers."""
         return [*self.records_folder.glob(".*"), *self.cdi_root.glob(".*")]

@@ -1,4 +1,4 @@
-"""What a driver that has just started makes of a node."""
+"""Calls of a driver that has just started."""
 
 import logging
 
@@ -10,13 +10,13 @@ from trio_npu_dra.agent.claims.repair import keep_cdi_files
 
 
 async def prepare(node: NodeOnDisk, *names: str) -> dict[str, str]:
-    """Prepare claims by a driver that has just started; what went wrong, by name."""
+    """Prepare claims by a driver that has just started; the errors, by name."""
     answers = await node.start(patience=AT_ONCE).prepare([ref(name) for name in names])
     return {name: answers[f"uid-{name}"].error for name in names}
 
 
 async def unprepare(node: NodeOnDisk, *names: str) -> dict[str, str]:
-    """The same for unprepare."""
+    """Unprepare claims by a driver that has just started; the errors, by name."""
     errors = await node.start(patience=AT_ONCE).unprepare([ref(name) for name in names])
     return {name: errors[f"uid-{name}"] for name in names}
 
@@ -27,5 +27,5 @@ async def start(node: NodeOnDisk, nursery: trio.Nursery) -> None:
 
 
 def errors_in(log: pytest.LogCaptureFixture) -> list[str]:
-    """Error lines and what they say is the problem."""
+    """The problems of all error lines."""
     return [vars(line)["problem"] for line in log.records if line.levelno == logging.ERROR]

@@ -1,4 +1,4 @@
-"""What the owner of a pod reads: the text of the reply, which becomes an event of the pod."""
+"""The owner of a pod reads the text of the reply, which becomes an event of the pod."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -125,7 +125,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-async def test_a_refusal_names_what_is_wrong(node: NodeOnDisk, case: Case) -> None:
+async def test_a_refusal_names_the_problem(node: NodeOnDisk, case: Case) -> None:
     """In one line that fits into an event; where only the claim is wrong, another is prepared."""
     node.source.store(claim("other", result("npu-7")), claim("good", result("npu-0")))
     claims = node.start(patience=AT_ONCE)

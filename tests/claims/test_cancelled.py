@@ -1,4 +1,4 @@
-"""Prepare and unprepare may be cancelled at any checkpoint: what they leave is whole."""
+"""Prepare and unprepare may be cancelled at any checkpoint: they leave whole claims."""
 
 import fcntl
 import os
@@ -61,7 +61,7 @@ class BusyLock:
         self._lock = trio.Lock()
 
     def acquire_nowait(self) -> None:
-        """Never free at once."""
+        """Never free without a wait."""
         raise trio.WouldBlock
 
     async def acquire(self) -> None:
@@ -92,7 +92,7 @@ async def hold_lock_for_a_while(
 
 
 def has_whole_claims(node: NodeOnDisk) -> bool:
-    """Whether each CDI file has its record and nobody left a part of a file."""
+    """Whether each CDI file has its record and no part of a file is left."""
     return node.cdi_uids() <= node.record_uids() and not node.unfinished_files()
 
 

@@ -114,7 +114,7 @@ def test_a_right_file_is_left_alone_and_a_wrong_one_is_replaced(node: NodeOnDisk
 
 
 def test_a_file_is_written_without_waiting_for_the_disk(node: NodeOnDisk) -> None:
-    """Into a folder that is made with those above it; the file can be made anew at any time."""
+    """The folder and its parents are made; the file can be written again at any time."""
     cdi = replace(node.cdi(), root=node.root / "etc/cdi")
     with syncs(node.root) as states:
         assert write(cdi)
@@ -123,7 +123,7 @@ def test_a_file_is_written_without_waiting_for_the_disk(node: NodeOnDisk) -> Non
     assert len(list(cdi.root.iterdir())) == 1
 
 
-def test_a_scan_finds_our_files_and_no_others(node: NodeOnDisk) -> None:
+def test_a_scan_finds_our_files_only(node: NodeOnDisk) -> None:
     """The folder belongs to the node; a missing one is empty."""
     cdi = node.cdi()
     assert cdi.scan() == {}

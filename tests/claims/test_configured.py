@@ -1,4 +1,4 @@
-"""What configs of claims and classes say is what containers get."""
+"""Containers get what configs of claims and classes say."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def env(**variables: str) -> list[Any]:
 
 
 def planned(claimed: ResourceClaim) -> dict[str, EffectiveConfig | None]:
-    """What the configs come to for each device."""
+    """The effective config of each device."""
     given = allocation_of(claimed, ref("a"), driver_name=DRIVER, pool_name=POOL)
     return {each.device: each.config for each in given}
 
@@ -161,7 +161,7 @@ def cdi(node: NodeOnDisk) -> CdiFolder:
 
 
 def edits(cdi: CdiFolder, *configs: EffectiveConfig) -> list[dict[str, set[str]]]:
-    """What containers get with any NPU, and with each, but for device nodes."""
+    """The edits for the claim and for each NPU, without device nodes."""
     devices = [
         replace(held(f"npu-{number}", number), config=one) for number, one in enumerate(configs)
     ]
@@ -182,7 +182,7 @@ FILES = {"/usr/local/dcmi"}
 ADDED = {"/data"}
 
 
-def test_what_is_equal_for_all_devices_is_said_once(cdi: CdiFolder) -> None:
+def test_edits_of_all_devices_stand_once(cdi: CdiFolder) -> None:
     """A container with several NPUs runs the hook once."""
     usual = {"env": set(), "mounts": FILES | ADDED, "hooks": {"createContainer"}}
     assert edits(cdi, DEFAULT_CONFIG, DEFAULT_CONFIG) == [usual, NOTHING, NOTHING]
@@ -190,7 +190,7 @@ def test_what_is_equal_for_all_devices_is_said_once(cdi: CdiFolder) -> None:
     assert edits(cdi, same, same) == [NOTHING | {"env": {"A=1"}, "mounts": ADDED}, NOTHING, NOTHING]
 
 
-def test_what_differs_is_said_by_each_device(cdi: CdiFolder) -> None:
+def test_edits_that_differ_stand_with_each_device(cdi: CdiFolder) -> None:
     """So a container gets it only with that NPU."""
     other = EffectiveConfig(env=(("A", "1"), ("B", "x=y")), driver_mounts=False)
     assert edits(cdi, DEFAULT_CONFIG, other) == [
@@ -248,10 +248,10 @@ async def test_a_prepared_claim_keeps_its_config(
     await start(node, nursery)
 
     assert given_env(node) == ["A=1"]
-    assert (node.records_folder / "uid-a.json").stat().st_ino == record  # not written anew
+    assert (node.records_folder / "uid-a.json").stat().st_ino == record  # not written again
 
 
-async def test_a_claim_that_was_allocated_anew_has_its_new_config(node: NodeOnDisk) -> None:
+async def test_a_reallocated_claim_has_its_new_config(node: NodeOnDisk) -> None:
     """The kubelet may have forgotten it; class and scheduler may have changed the config since."""
     store(node, env=env(A="1"))
     assert await prepare(node, "a") == {"a": ""}

@@ -1,4 +1,4 @@
-"""Claims that several pods have are noticed wherever a claim is read."""
+"""Each read of a claim notices several pods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHARED, EXCLUSIVE = (
 
 
 def noticed(claim: ResourceClaim) -> SharedClaim | None:
-    """What several pods have of the node's."""
+    """The node's devices for which several pods contend."""
     return shared_claim(claim, driver_name=DRIVER, pool_name=POOL)
 
 
@@ -52,7 +52,9 @@ def reserved(claim: ResourceClaim, *names: str, resource: str = "pods") -> Resou
         ([], None),
     ],
 )
-def test_what_pods_share(results: list[AllocationResult], devices: tuple[str, ...] | None) -> None:
+def test_pods_contend_for_whole_devices(
+    results: list[AllocationResult], devices: tuple[str, ...] | None
+) -> None:
     """Devices of ours that one pod keeps from another."""
     found = noticed(reserved(claim("a", *results), "two", "one"))
     assert (found.devices if found else None) == devices
@@ -69,16 +71,16 @@ def test_what_pods_share(results: list[AllocationResult], devices: tuple[str, ..
         ([config("FromClaim", {"kind": "Pod"})], None),
     ],
 )
-def test_what_the_config_shares_is_for_several(
+def test_devices_that_a_config_shares_are_meant_for_several_pods(
     configs: list[AllocationConfiguration], devices: tuple[str, ...] | None
 ) -> None:
-    """Nobody is told so, neither before its chips are shared nor after; a wrong one is refused."""
+    """Neither before its chips are shared nor after; a claim with a wrong config has none."""
     claimed = claim("a", result("npu-1", "a"), result("npu-2", "b"), config=configs)
     found = noticed(reserved(claimed, "one", "two"))
     assert (found.devices if found else None) == devices
 
 
-def test_one_pod_shares_with_nobody() -> None:
+def test_one_pod_has_no_rival() -> None:
     """Nor do users that are no pods, or none."""
     for users in (reserved(claim("a", result("npu-1")), "one"), claim("a", result("npu-1"))):
         assert noticed(users) is None
@@ -86,7 +88,7 @@ def test_one_pod_shares_with_nobody() -> None:
     assert noticed(others) is None
 
 
-async def test_what_is_read_is_noted_as_long_as_it_is_held(node: NodeOnDisk) -> None:
+async def test_a_claim_that_is_read_is_noted_while_it_is_held(node: NodeOnDisk) -> None:
     """A claim that is read again and has one pod then, or is held no more, is forgotten."""
     ledger = node.ledger()
     shared: Observable[Mapping[str, SharedClaim]] = Observable({})

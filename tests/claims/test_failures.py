@@ -131,7 +131,7 @@ async def test_a_file_in_a_read_only_cdi_folder_keeps_its_claim(rightless_node: 
 
 
 async def test_a_records_folder_that_cannot_be_read_is_named(rightless_node: NodeOnDisk) -> None:
-    """Who holds what is not known: nothing is given, and nothing is taken back."""
+    """The holds are unknown: no NPU is given, and none is taken back."""
     node = rightless_node
     node.source.store(claim("a", result("npu-2")))
     await prepare(node, "a")

@@ -1,4 +1,4 @@
-"""What somebody does to the driver's files costs at most the claim whose files they are."""
+"""Foreign changes to the driver's files cost at most the claim of these files."""
 
 import json
 import os
@@ -185,7 +185,7 @@ async def test_modes_of_folders_are_put_back(two_claims: NodeOnDisk) -> None:
     assert {folder: stat.S_IMODE(folder.stat().st_mode) for folder in folders} == folders
 
 
-async def test_what_keeps_claims_from_being_served_is_told_while_it_lasts(
+async def test_the_ledger_reports_why_it_cannot_be_entered(
     two_claims: NodeOnDisk,
 ) -> None:
     """For the probes: here a link to another folder."""
@@ -205,8 +205,10 @@ async def test_what_keeps_claims_from_being_served_is_told_while_it_lasts(
         assert set(ledger.by_uid) == {"uid-a", "uid-b"}
 
 
-async def test_what_goes_wrong_inside_is_no_problem_of_all_claims(two_claims: NodeOnDisk) -> None:
-    """Such as a full disk: others may be unprepared."""
+async def test_an_error_inside_the_critical_section_is_no_problem_of_the_ledger(
+    two_claims: NodeOnDisk,
+) -> None:
+    """Such as a full disk: other claims may be unprepared."""
     ledger = two_claims.ledger()
     with pytest.raises(StorageError):
         async with ledger.exclusive():
@@ -248,7 +250,7 @@ async def test_mode_and_owner_of_a_cdi_file_are_put_back(
 async def test_something_foreign_in_the_place_of_a_cdi_file_gives_way(
     two_claims: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock, kind: str
 ) -> None:
-    """At a look; nothing is written through a link. What belongs to no claim goes too."""
+    """At a look; nothing is written through a link. A file of no claim goes too."""
     del autojump_clock
     await start(two_claims, nursery)
     path, orphan = two_claims.cdi_path("uid-a"), two_claims.cdi_path("orphan")
@@ -265,7 +267,7 @@ async def test_something_foreign_in_the_place_of_a_cdi_file_gives_way(
 
 
 @pytest.mark.parametrize("kind", foreign.KINDS)
-async def test_what_is_named_like_a_part_of_a_cdi_file_does_not_stop_the_repair(
+async def test_a_foreign_part_of_a_cdi_file_does_not_stop_the_repair(
     two_claims: NodeOnDisk, nursery: trio.Nursery, kind: str
 ) -> None:
     """A start mends the files of all claims."""

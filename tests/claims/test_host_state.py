@@ -1,4 +1,4 @@
-"""What containers get by the state of the host: the files that HCCL reads."""
+"""Containers get the files that HCCL reads, by the state of the host."""
 
 import json
 import logging
@@ -67,7 +67,7 @@ def put(host: Host, path: str, text: str) -> None:
 
 
 def rendered(host: Host, *devices: HeldDevice) -> dict[str, Any]:
-    """What a container gets with these NPUs, whichever of them it uses."""
+    """The edits for a container with any of these NPUs."""
     libraries = Libraries(path="")
     cdi = CdiFolder(root=Path("/etc/cdi"), driver_name=DRIVER, host=host, libraries=libraries)
     edits: Mapping[str, Any] = cdi.render("uid-a", devices)["containerEdits"]
@@ -75,7 +75,7 @@ def rendered(host: Host, *devices: HeldDevice) -> dict[str, Any]:
 
 
 def given(host: Host, npu: HeldDevice) -> set[str]:
-    """What is mounted besides the topology files."""
+    """The mounts, without the topology files."""
     return {*mounts(host, npu)} - {TOPOLOGY}
 
 
@@ -153,7 +153,7 @@ def no_bus(host: Host) -> set[str]:
 
 
 def plain_files(host: Host) -> set[str]:
-    """Files and a folder, beside files of others."""
+    """Files and a folder, beside foreign files."""
     lib, bin_ = host.host_root / "usr/lib64", host.host_root / "usr/bin"
     (lib / "urma").mkdir()
     bin_.mkdir()
@@ -183,11 +183,11 @@ def links_out_of_the_folder(host: Host) -> set[str]:
     return found
 
 
-def links_of_others(host: Host) -> set[str]:
+def links_of_another_user(host: Host) -> set[str]:
     """Somebody else made the link, or the file behind it."""
     found = plain_files(host)
     lib = host.host_root / "usr/lib64"
-    if os.geteuid() == 0:  # others can give nothing away
+    if os.geteuid() == 0:  # only root can give a file to another user
         (lib / "liburma.so").symlink_to("liburma.so.0.2")
         os.chown(lib / "liburma.so", NOBODY, NOBODY, follow_symlinks=False)
         (lib / "libnl.so").symlink_to("libnl-3.so.200")
@@ -196,7 +196,7 @@ def links_of_others(host: Host) -> set[str]:
 
 
 def pipes(host: Host) -> set[str]:
-    """What is neither a file nor a folder."""
+    """A named pipe instead of a file."""
     os.mkfifo(host.host_root / "usr/lib64/liburma.so")
     return set()
 
@@ -206,7 +206,7 @@ BUS_STATES = (
     plain_files,
     links_in_the_folder,
     links_out_of_the_folder,
-    links_of_others,
+    links_of_another_user,
     pipes,
 )
 

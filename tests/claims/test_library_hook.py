@@ -95,7 +95,7 @@ def test_lost_and_damaged_programs_are_written_again(
 
 
 @pytest.mark.parametrize("kind", foreign.KINDS)
-def test_what_is_foreign_is_replaced(
+def test_a_foreign_object_is_replaced(
     hooks: tuple[LibraryHook, LibraryHook], kind: str, node: NodeOnDisk
 ) -> None:
     """A link is not followed; a folder is set aside, and is no program to remove later."""
@@ -137,7 +137,7 @@ async def test_a_program_stays_while_anything_names_it(
 async def test_repair_installs_and_removes(
     hooks: tuple[LibraryHook, LibraryHook], node: NodeOnDisk, *, has_hook: bool
 ) -> None:
-    """What is lost is back after a look; an update or another setting leaves nothing unused."""
+    """A look brings a lost program back; an update or another setting leaves no unused one."""
     old, new = hooks
     old.install()
     old.close()

@@ -1,4 +1,4 @@
-"""Records that a reboot has outdated or that cannot be read: whose NPUs are whose then."""
+"""Records that a reboot has outdated or that cannot be read: which NPUs they still hold."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ async def test_a_record_of_an_earlier_boot_that_cannot_be_read_is_forgotten_too(
     assert [path.name for path in two_claims.records_folder.iterdir()] == ["uid-c.json"]
 
 
-async def test_what_cannot_be_read_stays_as_long_as_it_may_be_of_this_boot(
+async def test_an_unreadable_record_that_may_be_of_this_boot_stays(
     two_claims: NodeOnDisk,
 ) -> None:
     """Somebody has written since, or it is not known when."""
@@ -59,7 +59,7 @@ async def test_what_cannot_be_read_stays_as_long_as_it_may_be_of_this_boot(
 async def test_a_record_of_an_earlier_boot_that_tells_of_a_vnpu_stays(
     two_claims: NodeOnDisk,
 ) -> None:
-    """The Ascend driver may have made it anew."""
+    """The Ascend driver may have recreated it."""
     aside = spoil(two_claims, '{"pieces": {"npu-2-vir05-1c-8g-0": {"vnpu": 100')
     two_claims.reboot()
     await prepare(two_claims, "b")
@@ -112,7 +112,7 @@ async def test_an_admins_claim_sees_an_npu_whose_record_cannot_be_read(
     assert await prepare(two_claims, "watch") == {"watch": ""}
 
 
-async def test_what_was_set_aside_is_read_again_by_who_can(
+async def test_a_record_aside_is_read_again_once_it_can_be(
     two_claims: NodeOnDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After a downgrade and an upgrade, or when a person has put it right."""

@@ -1,4 +1,4 @@
-"""Claims that only look on (admin access) stand in nobody's way."""
+"""Claims with admin access block no other claim."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def with_monitor(node: NodeOnDisk) -> Driver:
     return Driver(node, FlagFiles(node.root / "flags", node.board))
 
 
-async def test_a_claim_that_ends_waits_for_nobody_who_looks_on(quick_node: NodeOnDisk) -> None:
+async def test_a_claim_that_ends_does_not_wait_for_an_observer(quick_node: NodeOnDisk) -> None:
     """Its process may use the chip for ever; the flag is taken back once it does not."""
     driver = with_monitor(quick_node)
     assert await driver.prepare("a") == ""
@@ -31,8 +31,8 @@ async def test_a_claim_that_ends_waits_for_nobody_who_looks_on(quick_node: NodeO
     assert not noted(driver)
 
 
-async def test_a_claim_that_waits_is_told_who_looks_on(quick_node: NodeOnDisk) -> None:
-    """A chip that somebody uses cannot be shared."""
+async def test_a_claim_that_waits_is_told_of_the_observer(quick_node: NodeOnDisk) -> None:
+    """A chip in use cannot be shared."""
     driver = with_monitor(quick_node)
     assert await driver.prepare("monitor") == ""
     driver.flags.used_by[2] = (4711,)

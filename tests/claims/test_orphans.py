@@ -1,4 +1,4 @@
-"""Claims that nobody needs and nobody unprepares are taken back, slowly, with few questions."""
+"""Orphaned claims are taken back slowly, with few requests."""
 
 from __future__ import annotations
 
@@ -115,22 +115,22 @@ async def test_claims_are_looked_for_at_times_of_their_own_once_in_ten_minutes(
         assert len({round(pause) for pause in pauses}) > 1
 
 
-NOT_NEEDED = {
+ORPHANED = {
     "replaced": claim("a", result("npu-2"), uid="new"),
     "deallocated": claim("a").model_copy(update={"status": ResourceClaimStatus()}),
     "allocated elsewhere": claim("a", result("npu-2", pool="node-2")),
     "allocated something else": claim("a", result("npu-4"), result("npu-2", driver="other")),
-    "reserved for nobody": claim("a", result("npu-2"), users=()),
+    "reserved for no pod": claim("a", result("npu-2"), users=()),
 }
 
 
-@pytest.mark.parametrize("how", NOT_NEEDED)
-async def test_a_claim_that_nobody_needs_is_taken_back(
+@pytest.mark.parametrize("how", ORPHANED)
+async def test_an_orphaned_claim_is_taken_back(
     node: NodeOnDisk, busy: Busy, autojump_clock: MockClock, how: str
 ) -> None:
     """It exists, and may do so for ever; the kubelet has forgotten it."""
     del busy, autojump_clock
-    node.source.store(NOT_NEEDED[how])
+    node.source.store(ORPHANED[how])
     await trio.sleep(LATEST)
     assert node.record_uids() == node.cdi_uids() == {"uid-b"}
 
@@ -145,7 +145,7 @@ async def test_a_claim_that_is_prepared_after_a_doubt_is_kept(
     await node.start(ledger=ledger).prepare([ref("a")])
     busy = Busy(ledger)
     await forgetting(node, nursery, busy)
-    node.source.store(NOT_NEEDED["reserved for nobody"])
+    node.source.store(ORPHANED["reserved for no pod"])
     for _ in range(round(LATEST / 10)):
         await trio.sleep(10)
         if node.record("uid-a").get("doubted"):
@@ -173,7 +173,7 @@ async def test_a_claim_in_the_way_of_another_is_looked_for_at_once(
     await node.start(ledger=ledger).prepare([ref("a")])
     forgotten = await forgetting(node, nursery, Busy(ledger))
     driver = node.start(ledger=ledger, patience=AT_ONCE, on_held=forgotten.hurry)
-    node.source.store(NOT_NEEDED["deallocated"])
+    node.source.store(ORPHANED["deallocated"])
 
     errors = []
     for _ in range(6):
@@ -199,7 +199,7 @@ async def test_a_claim_that_comes_back_is_not_gone(
 
 
 def lack_in_cache(source: FakeClaims) -> None:
-    """Ask an API server that is cut off from the others."""
+    """Read from an API server that is cut off from its peers."""
     source.not_cached = {"a", "b"}
 
 

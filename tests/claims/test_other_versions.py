@@ -46,7 +46,7 @@ async def test_a_claim_with_chips_of_a_newer_version_is_answered_guarded_and_rep
 async def test_a_claim_with_steps_of_a_newer_version_is_answered_and_not_unprepared(
     two_claims: NodeOnDisk, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was done cannot be undone here: one clear error, and the NPU stays held."""
+    """This version cannot undo these steps: one clear error, and the NPU stays held."""
     make_newer(two_claims, steps=["make-vnpu", "set-flag"])
     words = (
         "a newer version of the driver has prepared the claim with make-vnpu, set-flag, which this "

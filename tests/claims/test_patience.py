@@ -57,7 +57,7 @@ async def test_pauses_grow_to_a_cap_and_differ(autojump_clock: MockClock) -> Non
 async def tries(
     errors: dict[str, list[DriverError]], *uids: str
 ) -> tuple[list[list[str]], dict[str, DriverError]]:
-    """Try for claims that fail as often as they are told to: who was tried, and what remains."""
+    """Try claims that fail as often as given: the claims of each try, and the last errors."""
     attempts, due = Attempts(Patience(), trio.current_time()), list(uids)
     tried: list[list[str]] = []
     remains: dict[str, DriverError] = {}
@@ -69,7 +69,7 @@ async def tries(
     return tried, remains
 
 
-async def test_only_what_may_pass_is_tried_again(autojump_clock: MockClock) -> None:
+async def test_only_an_error_that_may_pass_is_tried_again(autojump_clock: MockClock) -> None:
     """A success and a final error are not."""
     del autojump_clock
     final = Invalid("422")

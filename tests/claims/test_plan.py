@@ -1,4 +1,4 @@
-"""What a claim asks for follows from claim and Board alone."""
+"""A claim's plan follows from claim and Board alone."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ from trio_npu_dra.kit.base.errors import (
 def plan(
     claimed: ResourceClaim, on: Board | None = None
 ) -> tuple[tuple[Allocated, ...], tuple[Offer, ...]]:
-    """What claim `a` was allocated, and the offers."""
+    """The allocation of claim `a`, and its offers."""
     allocation = allocation_of(claimed, ref("a"), driver_name=DRIVER, pool_name=POOL)
     on = board() if on is None else on
     by_name = {offer.name: offer for offer in offers(on)}
@@ -120,7 +120,9 @@ def test_the_largest_allocation_is_planned() -> None:
         AllocationConfiguration(source="FromClaim"),
     ],
 )
-def test_a_config_for_others_is_not_read(given_config: AllocationConfiguration) -> None:
+def test_a_config_for_another_driver_or_request_is_not_read(
+    given_config: AllocationConfiguration,
+) -> None:
     """Another driver's, another request's, or none at all."""
     assert plan(claim("a", result("npu-0"), config=[given_config]))[1]
 
@@ -207,7 +209,7 @@ ON_DEMAND, BY_HAND = (
 def test_a_partition_is_for_one_container(
     partition: Partition | None, admin_access: bool, shared: bool, problem: str
 ) -> None:
-    """Whoever cut it; one that is cut on demand cannot be looked on either."""
+    """A vNPU cut by hand or on demand; admin access to the latter is refused too."""
     kind = OfferKind.VNPU if partition else OfferKind.NPU
     offer = Offer(name="npu-1-partition", kind=kind, chips=(npu(1),), partition=partition)
     configs = [config("FromClaim", SHARED)] if shared else []
@@ -220,8 +222,8 @@ def test_a_partition_is_for_one_container(
     return None
 
 
-def test_the_partitions_of_others_devices_do_not_matter() -> None:
-    """What is shared beside a partition is a chip of its own."""
+def test_a_shared_chip_beside_a_partition_is_fine() -> None:
+    """The config shares the whole chip only."""
     partition = Offer(
         name="npu-1-partition", kind=OfferKind.VNPU, chips=(npu(1),), partition=ON_DEMAND
     )

@@ -83,7 +83,7 @@ async def test_a_claim_of_which_a_device_node_is_gone_is_not_answered(
     assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
 
 
-async def test_a_record_with_a_path_that_cannot_be_is_planned_anew(
+async def test_a_claim_whose_record_has_an_impossible_path_is_planned_again(
     two_claims: NodeOnDisk,
 ) -> None:
     """As bad memory or another version may leave it: no file name has a NUL."""
@@ -102,7 +102,7 @@ async def test_a_record_with_a_path_that_cannot_be_is_planned_anew(
 async def test_a_claim_keeps_the_chips_that_it_has_when_their_name_is_another_ones(
     node: NodeOnDisk,
 ) -> None:
-    """After cards were renumbered, at an instance that has not read yet who holds what."""
+    """After cards were renumbered, at an instance that has not read the ledger yet."""
     node.source.store(claim("module", result("module-1")), claim("die", result("npu-4")))
     see_modules(node)
     behind = node.start(patience=AT_ONCE)
@@ -119,7 +119,7 @@ async def test_a_claim_keeps_the_chips_that_it_has_when_their_name_is_another_on
     assert "davinci2" in node.cdi_path("uid-module").read_text()
 
 
-async def test_what_a_container_needs_no_more_is_left_out_when_a_claim_is_prepared_again(
+async def test_a_prepare_leaves_out_a_node_that_the_host_has_no_more(
     two_claims: NodeOnDisk,
 ) -> None:
     """A node that the Ascend driver has no more would keep the container from starting."""
@@ -131,7 +131,7 @@ async def test_what_a_container_needs_no_more_is_left_out_when_a_claim_is_prepar
     assert b"devmm_svm" not in record_path(two_claims, "a").read_bytes()
 
 
-async def test_a_lost_file_is_made_anew_by_the_record(
+async def test_a_lost_file_is_written_again_from_the_record(
     two_claims: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     """As it was, while nothing can be found out of the node."""
@@ -144,7 +144,7 @@ async def test_a_lost_file_is_made_anew_by_the_record(
     assert two_claims.cdi_path("uid-a").read_bytes() == right
 
 
-async def test_a_start_renders_files_anew_and_the_record_says_so(
+async def test_a_start_renders_files_again_and_the_record_says_so(
     two_claims: NodeOnDisk, nursery: trio.Nursery
 ) -> None:
     """By what the host has now."""
@@ -156,7 +156,7 @@ async def test_a_start_renders_files_anew_and_the_record_says_so(
     assert "devmm_svm" not in json.dumps(two_claims.record("uid-a")["edits"])
 
 
-async def test_a_claim_that_another_instance_has_unprepared_is_planned_anew(
+async def test_a_claim_that_another_instance_has_unprepared_is_planned_again(
     two_claims: NodeOnDisk,
 ) -> None:
     """At once. The ledger is no reason to give out what the node does not offer any more."""
@@ -191,7 +191,7 @@ async def test_a_claim_that_is_prepared_again_on_a_full_disk_keeps_its_npu(
     assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
 
 
-async def test_a_claim_that_is_allocated_anew_has_a_record_all_the_while(
+async def test_a_reallocated_claim_has_a_record_at_every_moment(
     two_claims: NodeOnDisk,
 ) -> None:
     """On a full disk it keeps its old NPU until there is room for the new record."""
@@ -207,7 +207,7 @@ async def test_a_claim_that_is_allocated_anew_has_a_record_all_the_while(
 async def test_claims_that_change_places_have_no_device_twice_at_any_moment(
     two_claims: NodeOnDisk,
 ) -> None:
-    """Who lets go is marked so before another one takes, as a death would leave it."""
+    """A claim is marked undoing before another one takes its device."""
     two_claims.source.store(claim("a", result("npu-3")), claim("b", result("npu-2")))
     with syncs(two_claims.records_folder) as states:
         assert await prepare(two_claims, "a", "b") == {"a": "", "b": ""}
@@ -221,7 +221,7 @@ async def test_claims_that_change_places_have_no_device_twice_at_any_moment(
         assert len(set(held)) == len(held)
 
 
-# --- who gets a device ---------------------------------------------------------------------------
+# --- exclusion -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("names", ["abcdefgh", "hgfedcba"])
@@ -252,7 +252,7 @@ async def test_a_module_and_its_dies_exclude_each_other(node: NodeOnDisk) -> Non
 async def test_own_and_admin_access_of_one_claim_are_answered_apart_and_hold(
     node: NodeOnDisk,
 ) -> None:
-    """The device is in the CDI file once, and nobody else's."""
+    """The device is in the CDI file once, and in no other claim's."""
     node.source.store(
         claim("a", result("npu-2", "look", admin_access=True), result("npu-2", "use")),
         claim("b", result("npu-2")),

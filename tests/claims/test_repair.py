@@ -1,4 +1,4 @@
-"""What happened to claims while nobody called is put right."""
+"""The repair mends claims while no call is about them."""
 
 import logging
 import shutil
@@ -55,7 +55,7 @@ async def test_a_lost_file_comes_back_and_an_orphan_goes(
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Within five seconds, said once; files of others are left alone."""
+    """Within five seconds, with one log line each; foreign files stay."""
     del autojump_clock, claims
     await restart()
     node.cdi_path("uid-a").unlink()
@@ -113,7 +113,7 @@ async def test_right_files_are_not_written(
 async def test_a_part_of_a_file_is_swept_at_the_start_only(
     node: NodeOnDisk, restart: Callable[[], Awaitable[None]], autojump_clock: MockClock
 ) -> None:
-    """Later it is one that somebody is just writing."""
+    """Later another instance may be writing it."""
     del autojump_clock
     node.cdi_root.mkdir()
     await restart()
@@ -125,7 +125,7 @@ async def test_a_part_of_a_file_is_swept_at_the_start_only(
     assert part.exists()
 
 
-async def test_what_cannot_be_repaired_is_said_once_and_tried_on(
+async def test_a_failing_repair_is_logged_once_and_repeated(
     node: NodeOnDisk,
     claims: NodeClaims,
     restart: Callable[[], Awaitable[None]],
@@ -155,7 +155,7 @@ async def test_what_cannot_be_repaired_is_said_once_and_tried_on(
 async def test_two_versions_do_not_rewrite_each_others_files(
     node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    """The one that starts writes what it thinks is right, once; nobody compares after that."""
+    """A start writes what its version renders, once; no look compares contents after that."""
     del autojump_clock
     older, younger = (
         replace(node.cdi(), libraries=Libraries(path=path)) for path in ("/old", "/new")

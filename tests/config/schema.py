@@ -12,7 +12,7 @@ FILE: Final = Path(__file__).parent.parent.parent / "k8s/schema/npuconfig.v1alph
 
 
 def content() -> str:
-    """What the file should have; titles would only repeat the names of fields."""
+    """The file's content, without titles, which would only repeat the names of fields."""
     made = json.dumps(NpuConfig.model_json_schema())
     schema = json.loads(made, object_pairs_hook=_untitled)
     head = {

@@ -10,7 +10,7 @@ from trio_npu_dra.agent.config.words import parse_config
 
 
 def come_to(*fields: dict[str, Any]) -> EffectiveConfig:
-    """What configs with these fields come to."""
+    """The effective config of configs with these fields."""
     return effective(parse_config(GOOD | each, origin="ResourceClaim") for each in fields)
 
 
@@ -20,7 +20,7 @@ def test_without_a_config_all_is_as_ever() -> None:
 
 
 def test_a_later_config_wins_field_by_field() -> None:
-    """What it does not set stays, and it can set a default again."""
+    """Fields that it does not set stay, and it can set a default again."""
     first = {"sharing": {"strategy": "Shared"}, "driverMounts": False, "containerLibraries": "env"}
     assert come_to(first) == EffectiveConfig(
         shared=True, driver_mounts=False, container_libraries="env"

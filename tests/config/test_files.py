@@ -1,4 +1,4 @@
-"""Schema and page say the same as the model."""
+"""Schema and page agree with the model."""
 
 from __future__ import annotations
 

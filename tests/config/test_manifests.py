@@ -22,7 +22,7 @@ CONFIG = """\
 
 
 def found(text: str) -> Report:
-    """What is in a manifest."""
+    """The report about a manifest."""
     return inspect(dedent(text).encode())
 
 
@@ -34,7 +34,7 @@ def of_class(*lines: str) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_validate_decides_as_the_driver_does(name: str) -> None:
-    """In the same words, one line for each problem."""
+    """With the driver's messages, one line for each problem."""
     config = {"opaque": {"driver": "npu.huawei.com", "parameters": CASES[name].parameters}}
     about = {
         "apiVersion": "resource.k8s.io/v1",
@@ -97,7 +97,7 @@ def test_a_problem_has_the_line_of_the_field() -> None:
         *((".5", "a number"), (".inf", "a number"), ("[]", "a list"), ("{}", "an object")),
     ],
 )
-def test_values_without_quotes_are_what_kubectl_takes_them_for(value: str, shown: str) -> None:
+def test_values_without_quotes_are_read_as_kubectl_reads_them(value: str, shown: str) -> None:
     """A variable needs a text."""
     ((_, text),) = of_class("env:", "- name: A", f"  value: {value}")
     assert text.startswith(f"env[0].value is {shown}:")
@@ -163,7 +163,7 @@ def test_other_objects_are_passed_over() -> None:
     ],
     ids=["syntax", "bytes", "alias", "depth", "number"],
 )
-def test_what_is_no_yaml_is_unreadable(content: bytes, words: str) -> None:
+def test_a_file_without_yaml_is_unreadable(content: bytes, words: str) -> None:
     """The message begins with the line, as far as it is known."""
     with pytest.raises(UnreadableManifest, match=words):
         inspect(content)
