@@ -1,12 +1,13 @@
 """Faults that pass while the kubelet waits cost no pod another minute."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.claims.node import FakeClaims, NodeOnDisk, board, claim, ref, result
+from tests.claims.node import AT_ONCE, FakeClaims, NodeOnDisk, board, claim, ref, result
 from tests.claims.test_prepare import prepared
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.service import CallAnswered
@@ -82,6 +83,26 @@ async def test_a_device_that_is_freed_soon_is_waited_for(
 
     assert answer["uid-b"].devices == (prepared("uid-b", "npu-2"),)
     assert [call.errors for call in calls] == [(), (), ()], "what passed is no error"
+
+
+async def test_a_claim_that_is_read_slowly_meets_the_node_as_it_is_then(
+    node: NodeOnDisk, autojump_clock: MockClock
+) -> None:
+    """The look at the node is older than the answer."""
+    del autojump_clock
+    node.board.set(EMPTY_BOARD)
+
+    class Slow(FakeClaims):
+        async def get(self, *args: Any, **kwargs: Any) -> ResourceClaim:
+            await trio.sleep(2)
+            node.board.set(board())
+            return await super().get(*args, **kwargs)
+
+    node.source = Slow({("default", "a"): claim("a", result("npu-2"))})
+
+    answer = await node.start(patience=AT_ONCE).prepare([ref("a")])
+
+    assert answer["uid-a"].devices == (prepared("uid-a", "npu-2"),)
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ class CdiFolder:
         Raises:
             StorageError: A file cannot be read.
         """
-        programs = library_hook.others(self.root, self.driver_name, self.libraries.hook)
+        programs = library_hook.other_programs(self.root, self.driver_name, self.libraries.hook)
         if not programs:
             return
         paths = [self.devices_path, *(self.path(uid) for uid in self.scan())]

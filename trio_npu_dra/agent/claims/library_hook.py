@@ -137,7 +137,7 @@ def installed_hook(root: Path, driver_name: str, program: Path = PROGRAM) -> Lib
     return hook
 
 
-def others(root: Path, driver_name: str, ours: LibraryHook | None) -> list[Path]:
+def other_programs(root: Path, driver_name: str, ours: LibraryHook | None) -> list[Path]:
     """The programs of other versions in the folder.
 
     Raises:

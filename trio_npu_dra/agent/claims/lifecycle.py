@@ -270,7 +270,7 @@ class ClaimLifecycle:
         self._cdi.remove(entry.uid)
         left = entry.steps[: entry.steps.index(lost.name) + 1]
         log.warning(
-            "what was done for a claim is lost and is done again",
+            "the work of a claim's step is lost and is done again",
             extra={"claim": str(entry), "uid": entry.uid, "step": lost.name},
         )
         return self._ledger.put(replace(entry, state=EntryState.INTENDED, steps=left))
