@@ -11,7 +11,7 @@ import trio
 from dev.rig.waiting import HANG_SECONDS
 from tests.api.pki import NAME, kubeconfig
 from trio_npu_dra.kit.api.client import KubeClient, open_client
-from trio_npu_dra.kit.api.kubeconfig import agent_credentials, read_context
+from trio_npu_dra.kit.api.kubeconfig import read_context
 from trio_npu_dra.kit.api.objects import Node
 from trio_npu_dra.kit.base.errors import ConfigError, Unavailable
 from trio_npu_dra.lab.standins.api_server import serve_api_tls
@@ -134,33 +134,3 @@ async def test_an_unusable_field_is_named(fields: Cluster, words: str, tmp_path:
         await ask(tmp_path, {"server": "https://127.0.0.1:1", **fields})
     assert str(caught.value).startswith(f"{tmp_path}/kubeconfig: {words}")
     assert len(str(caught.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({}, "cluster.certificate-authority(-data) is missing"),
-        ({"tls-server-name": NAME}, "cluster.tls-server-name is not supported"),
-        (
-            {"insecure-skip-tls-verify": True, "tls-server-name": None},
-            "cluster.insecure-skip-tls-verify is not supported: TLS is always verified",
-        ),
-    ],
-)
-async def test_the_agent_refuses_fields_for_people(
-    fields: Cluster,
-    words: str,
-    servers: Servers,
-    pki: Path,
-    tmp_path: Path,
-    *,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A kubeconfig with which a person gets in is refused where the agent reads it."""
-    monkeypatch.setenv("SSL_CERT_FILE", str(pki / "ca.crt"))
-    server = await servers.start("named-server" if fields.get("tls-server-name") else "server")
-    cluster: Cluster = {"server": server, **fields}
-    assert await ask(tmp_path, cluster) == "node-1"
-    with pytest.raises(ConfigError) as caught:
-        agent_credentials(tmp_path / "kubeconfig")
-    assert str(caught.value).startswith(f"{tmp_path}/kubeconfig: {words}")

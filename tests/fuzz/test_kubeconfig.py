@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from dev.fuzz.values import encoded, expanded, mangled, spoilt
 from trio_npu_dra.kit.api.client import open_client
-from trio_npu_dra.kit.api.connection import Server
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.api.kubeconfig import agent_credentials, read_context
 from trio_npu_dra.kit.api.objects import Node
+from trio_npu_dra.kit.api.transport import Transport
 from trio_npu_dra.kit.base.errors import ConfigError, Unavailable
 from trio_npu_dra.tools.login.login import log_in
 
@@ -170,7 +170,7 @@ def test_any_file_is_credentials_or_one_error(place: Path, content: bytes) -> No
         assert len(words.splitlines()) == 1
         assert len(words) < 1000 + 10 * len(content)
     else:
-        assert Server(credentials, "fuzz").origin.host
+        assert Transport(credentials, deadline=1.0, user_agent="fuzz")._origin.host
         if credentials.unix_socket is not None:
             trio.run(_ask_nobody, credentials)
 
@@ -190,7 +190,7 @@ def test_any_cluster_of_a_person_is_credentials_or_one_error(place: Path, conten
         assert str(path.parent) in words
         assert len(words.splitlines()) == 1
     else:
-        assert Server(credentials, "fuzz").origin.host
+        assert Transport(credentials, deadline=1.0, user_agent="fuzz")._origin.host
         if credentials.tls is not None:
             name = credentials.server_name or "h"
             halves = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import httpcore
-import httpx
 
-from trio_npu_dra.kit.api.bodies import Body, close, read_whole
-from trio_npu_dra.kit.api.credentials import Credentials
+from trio_npu_dra.kit.api.bodies import close, read_whole
 
 IDLE_SECONDS: Final = 85.0
 """Seconds after which an idle connection is not used again; the API server closes it after 90."""
-_KEEPALIVE: Final = (
-    # A watch may be silent for minutes; these options find a silently dead peer in 30 s.
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
-
-Headers = tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,63 +24,19 @@ class Answer:
     body: bytes
 
 
-class Server:
-    """The API server's address, taken apart once.
+class Connection:
+    """Serves one request after the other.
 
-    Attributes:
+    Args:
         origin: Scheme, host and port.
-        unix_socket: The socket to connect to instead.
-        socket_options: For `socket.setsockopt`.
-        headers: Those of every request; *user_agent* shows in the API server's audit log.
-        extensions: httpcore's, with every request: the name in the server's certificate.
+        tls: None without TLS.
+        socket: Arguments of httpcore: a unix socket, and options of a TCP socket.
     """
 
-    def __init__(self, credentials: Credentials, user_agent: str) -> None:
-        url = httpx.URL(credentials.base_url)
-        default_port = 443 if url.scheme == "https" else 80
-        self.origin = httpcore.Origin(url.raw_scheme, url.raw_host, url.port or default_port)
-        self.unix_socket = str(credentials.unix_socket) if credentials.unix_socket else None
-        self.socket_options = None if self.unix_socket else _KEEPALIVE
-        self.headers: Headers = (
-            (b"host", url.netloc),
-            (b"user-agent", user_agent.encode()),
-        )
-        name = credentials.server_name
-        self.extensions = {"sni_hostname": name} if name else {}
-        self._prefix = url.raw_path.rstrip(b"/")
-
-    def request(
-        self, method: str, path: str, *, headers: Headers, body: bytes | None
-    ) -> httpcore.Request:
-        """A request for *path*, which has the query too."""
-        if body is not None:
-            headers = (*headers, (b"content-length", b"%d" % len(body)))
-        url = httpcore.URL(
-            scheme=self.origin.scheme,
-            host=self.origin.host,
-            port=self.origin.port,
-            target=self._prefix + path.encode(),
-        )
-        return httpcore.Request(
-            method,
-            url,
-            headers=[*self.headers, *headers],
-            content=Body(body or b""),
-            extensions=self.extensions,
-        )
-
-
-class Connection:
-    """Serves one request after the other; *tls* is None without TLS."""
-
-    def __init__(self, server: Server, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, origin: httpcore.Origin, tls: ssl.SSLContext | None, **socket: Any) -> None:
         self.tls = tls
         self._http = httpcore.AsyncHTTPConnection(
-            origin=server.origin,
-            ssl_context=tls,
-            keepalive_expiry=IDLE_SECONDS,
-            uds=server.unix_socket,
-            socket_options=server.socket_options,
+            origin=origin, ssl_context=tls, keepalive_expiry=IDLE_SECONDS, **socket
         )
 
     @property

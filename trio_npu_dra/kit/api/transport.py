@@ -14,11 +14,12 @@ Longer retries are up to the callers (see `trio_npu_dra.kit.api`).
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import httpcore
@@ -35,7 +36,7 @@ from trio_npu_dra.kit.api.bodies import (
     close,
     read_whole,
 )
-from trio_npu_dra.kit.api.connection import Answer, Connection, Headers, Server
+from trio_npu_dra.kit.api.connection import Answer, Connection
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.base.errors import Unavailable
 
@@ -51,6 +52,13 @@ JSON: Final = b"application/json"
 METADATA: Final = b"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """The form of a list with the metadata of each object alone."""
 _APPLY: Final = b"application/apply-patch+yaml"  # JSON is YAML
+_KEEPALIVE: Final = (
+    # A watch may be silent for minutes; these options find a silently dead peer in 30 s.
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
 _DISCONNECTED: Final = (httpcore.RemoteProtocolError, httpcore.ReadError, httpcore.WriteError)
 
 
@@ -66,7 +74,16 @@ class Transport:
     def __init__(self, credentials: Credentials, *, deadline: float, user_agent: str) -> None:
         self._credentials = credentials
         self._deadline = deadline
-        self._server = Server(credentials, user_agent)
+        url = httpx.URL(credentials.base_url)
+        default_port = 443 if url.scheme == "https" else 80
+        self._origin = httpcore.Origin(url.raw_scheme, url.raw_host, url.port or default_port)
+        self._prefix = url.raw_path.rstrip(b"/")
+        self._headers = ((b"host", url.netloc), (b"user-agent", user_agent.encode()))
+        name = credentials.server_name
+        self._extensions = {"sni_hostname": name} if name else {}
+        unix_socket = str(credentials.unix_socket) if credentials.unix_socket else None
+        options = None if unix_socket else _KEEPALIVE
+        self._socket: dict[str, Any] = {"uds": unix_socket, "socket_options": options}
         self._slots = anyio.Semaphore(AT_ONCE, fast_acquire=True)
         self._idle: list[tuple[float, Connection]] = []  # since when; that used last is at the end
         self._ended = False
@@ -120,8 +137,7 @@ class Transport:
             # The default context, which would not be used without TLS, costs 40 ms.
             verify=self._tls() or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             trust_env=False,
-            uds=self._server.unix_socket,
-            socket_options=self._server.socket_options,
+            **self._socket,
         )
         try:
             response = await self._open(transport, asked, path)
@@ -184,8 +200,8 @@ class Transport:
         self, transport: httpx.AsyncHTTPTransport, asked: str, path: str
     ) -> httpx.Response:
         url = self._credentials.base_url + path
-        headers = [*self._server.headers, (b"accept", JSON), *self._identity()]
-        request = httpx.Request("GET", url, headers=headers, extensions=self._server.extensions)
+        headers = [*self._headers, (b"accept", JSON), *self._identity()]
+        request = httpx.Request("GET", url, headers=headers, extensions=self._extensions)
         request.stream = Body(b"")
         try:
             with anyio.fail_after(self._deadline):
@@ -210,10 +226,19 @@ class Transport:
         self, method: str, path: str, body: bytes | None, accept: bytes
     ) -> httpcore.Request:
         """A request with the present identity."""
-        headers = ((b"accept", accept), *self._identity())
+        headers = [*self._headers, (b"accept", accept), *self._identity()]
         if body is not None:
-            headers += ((b"content-type", _APPLY if method == "PATCH" else JSON),)
-        return self._server.request(method, path, headers=headers, body=body)
+            headers.append((b"content-type", _APPLY if method == "PATCH" else JSON))
+            headers.append((b"content-length", b"%d" % len(body)))
+        scheme, host, port = self._origin.scheme, self._origin.host, self._origin.port
+        target = self._prefix + path.encode()
+        return httpcore.Request(
+            method,
+            httpcore.URL(scheme=scheme, host=host, port=port, target=target),
+            headers=headers,
+            content=Body(body or b""),
+            extensions=self._extensions,
+        )
 
     async def _exchange(
         self, asked: str, request: httpcore.Request, limit: int
@@ -230,7 +255,8 @@ class Transport:
                 if request.method != b"GET":  # a write may have reached the server
                     raise
             break
-        return await self._send(Connection(self._server, self._tls()), request, asked, limit)
+        connection = Connection(self._origin, self._tls(), **self._socket)
+        return await self._send(connection, request, asked, limit)
 
     async def _send(
         self, connection: Connection, request: httpcore.Request, asked: str, limit: int
@@ -246,7 +272,7 @@ class Transport:
             await self._idle.pop(0)[1].close()
         return answer, False
 
-    def _identity(self) -> Headers:
+    def _identity(self) -> tuple[tuple[bytes, bytes], ...]:
         """The client's identity as a header, if there is a token."""
         token = self._credentials.token
         return ((b"authorization", b"Bearer " + token.current().encode()),) if token else ()
