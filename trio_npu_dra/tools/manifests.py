@@ -77,14 +77,7 @@ def inspect(content: bytes) -> Report:
 
 @contextmanager
 def _translated(line: int = 1) -> Iterator[None]:
-    """Around calls of PyYAML: what it raises, in one line.
-
-    Args:
-        line: Where that is, if the error does not say.
-
-    Raises:
-        UnreadableManifest: It raised something.
-    """
+    """Translate what PyYAML raises into one line; *line* counts if the error has none."""
     try:
         yield
     except UnreadableManifest:
@@ -102,11 +95,7 @@ def _translated(line: int = 1) -> Iterator[None]:
 
 @contextmanager
 def _nested() -> Iterator[None]:
-    """Around our own steps into what is nested.
-
-    Raises:
-        UnreadableManifest: An object contains itself.
-    """
+    """Translate the end of our own recursion: an object may contain itself."""
     try:
         yield
     except RecursionError:

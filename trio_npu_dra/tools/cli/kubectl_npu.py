@@ -46,14 +46,7 @@ _STYLES: Final = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command.
-
-    Args:
-        arguments: The words after `kubectl npu`; the process's own without it.
-
-    Returns:
-        The exit code: 0 fine, 1 an error that was printed, 2 a wrong command line.
-    """
+    """Run the command; return 0 if all is well, 1 after an error; argparse exits with 2."""
     asked = _parser().parse_args(arguments)
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
     code = 0

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from trio_npu_dra.ascend import fact_names
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
 from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.tools.cli import npu_wire, npu_words
-from trio_npu_dra.tools.cli.published_board import topology_of_node
-from trio_npu_dra.tools.cli.topology import matrix
+from trio_npu_dra.tools.cli.topology import Topology, matrix
 from trio_npu_dra.tools.cluster.cel.apart import apart
 from trio_npu_dra.tools.cluster.diagnosis import diagnosis, find
 from trio_npu_dra.tools.cluster.explain import verdict
-from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
+from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow, fleet
 from trio_npu_dra.tools.cluster.gather import (
     events_about,
     namespaces_of,
@@ -53,10 +55,42 @@ async def node(client: KubeClient, name: str, driver: str) -> Answer:
     if not nodes:
         raise ConfigError(f"node {name} has no devices of {driver or 'any driver'}")
     lines = list(npu_words.device_lines(nodes))
-    topology = topology_of_node(nodes[0])
-    if topology.board.chips:
+    chips = sorted(_chips(nodes[0].whole), key=lambda chip: chip.physical_id)
+    if chips:
+        board = Board(chips=tuple(chips))
+        topology = Topology(node=name, board=board, cpus={}, holds=None)
         lines = [*matrix(topology), "", *lines]
     return (*lines, *npu_words.doubt_lines(doubts)), npu_wire.fleet_wire(nodes, doubts)
+
+
+def _chips(rows: Iterable[DeviceRow]) -> Iterator[Chip]:
+    """The devices that are one chip, as the matrix needs them.
+
+    A module of two dies has no physical id. Links between single NPUs are not published.
+    """
+    families = {str(family): family for family in ChipFamily}
+    for row in rows:
+        attributes = row.device.attributes
+        numbers = {name: found.int_ for name, found in attributes.items() if found.int_ is not None}
+        words = {name: found.string for name, found in attributes.items() if found.string}
+        family = families.get(words.get(fact_names.MODEL, ""))
+        if family is None or fact_names.PHYSICAL_ID not in numbers:
+            continue
+        physical_id = numbers[fact_names.PHYSICAL_ID]
+        yield Chip(
+            ref=ChipRef(physical_id),
+            physical_id=physical_id,
+            logic_id=numbers.get(fact_names.LOGIC_ID, physical_id),
+            card_id=numbers.get(fact_names.CARD_ID, physical_id),
+            device_id=numbers.get(fact_names.DEVICE_ID, 0),
+            family=family,
+            chip_name=words.get(fact_names.CHIP_NAME, ""),
+            numa_node=numbers.get(fact_names.NUMA_NODE),
+            topology_group=words.get(fact_names.TOPOLOGY_GROUP),
+            module=words.get(fact_names.MODULE),
+            super_pod_id=numbers.get(fact_names.SUPER_POD_ID),
+            super_pod_server_index=numbers.get(fact_names.SUPER_POD_SERVER_INDEX),
+        )
 
 
 async def only_namespace(client: KubeClient, kind: str, name: str) -> str | None:

@@ -45,25 +45,15 @@ def fleet_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
 
 
 def _other_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
-    """What the tables do not show."""
-    yield from _withdrawn_lines(nodes)
-    yield from _flaw_lines(nodes)
-
-
-def _withdrawn_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
-    """Held devices that the driver has withdrawn, or whose driver is gone."""
-    found = {
+    """Held devices that the driver has withdrawn, and pools that look free and are not."""
+    withdrawn = {
         node.node: [row.device.name for row in node.devices if not row.is_published]
         for node in nodes
     }
-    lines = (f"{node}: {', '.join(names)}" for node, names in found.items() if names)
-    return _listed("held, and not published any more", lines)
-
-
-def _flaw_lines(nodes: Iterable[NodeRow]) -> Iterator[str]:
-    """Pools that look free and are not; schedulers before 1.36 do allocate from some."""
-    found = (f"{node.node}: {flaw}" for node in nodes for flaw in node.flaws)
-    return _listed("no devices are allocated here (Kubernetes 1.36 and later)", found)
+    lines = (f"{node}: {', '.join(names)}" for node, names in withdrawn.items() if names)
+    yield from _listed("held, and not published any more", lines)
+    flaws = (f"{node.node}: {flaw}" for node in nodes for flaw in node.flaws)
+    yield from _listed("no devices are allocated here (Kubernetes 1.36 and later)", flaws)
 
 
 def _node_cells(node: NodeRow) -> tuple[str, ...]:

@@ -46,9 +46,6 @@ class DeviceRow:
         device: What is published of it; nothing but its name if it is held and published no more.
         is_published: Whether it is in a slice.
         state: How it is.
-        is_barred: Whether it has a taint that keeps claims away; it may be in use too.
-        is_unhealthy: Whether one of these says more than that it is to go elsewhere.
-        taints: All its taints in words.
         holders: Its holders; of an NPU also those of its partitions.
     """
 
@@ -56,9 +53,6 @@ class DeviceRow:
     device: AnyDevice
     is_published: bool = True
     state: DeviceState
-    is_barred: bool
-    is_unhealthy: bool
-    taints: tuple[str, ...]
     holders: tuple[Allotment, ...]
 
     def attribute(self, name: str) -> str:
@@ -78,6 +72,24 @@ class DeviceRow:
         """What it is; for other drivers the name of the product."""
         names = (fact_names.CHIP_NAME, fact_names.MODEL, fact_names.PRODUCT_NAME, fact_names.TYPE)
         return next((word for name in names if (word := self.attribute(name)) != "-"), "-")
+
+    @property
+    def taints(self) -> tuple[str, ...]:
+        """All its taints in words."""
+        return tuple(map(taint_words, self.device.taints))
+
+    @property
+    def is_barred(self) -> bool:
+        """Whether a taint keeps claims away; it may be in use too."""
+        return any(taint.effect in BLOCKING for taint in self.device.taints)
+
+    @property
+    def is_unhealthy(self) -> bool:
+        """Whether such a taint says more than that the device is to go elsewhere."""
+        leaving = f"{self.id.driver}/{LEAVING}"
+        return any(
+            taint.effect in BLOCKING and taint.key != leaving for taint in self.device.taints
+        )
 
     @property
     def is_free(self) -> bool:
@@ -153,12 +165,7 @@ class NodeRow:
 
 
 def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
-    """The nodes and their devices.
-
-    Args:
-        view: Slices and claims.
-        driver: Of which driver; of all if empty.
-    """
+    """The nodes and their devices of a driver, of all drivers if it is empty."""
     held = allotments(view.claims)
     in_use = taken(held)
     nodes: dict[str, list[DeviceRow]] = {}
@@ -186,9 +193,6 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
             device=AnyDevice(name=id_.name),
             is_published=False,
             state=DeviceState.USED,
-            is_barred=False,
-            is_unhealthy=False,
-            taints=(),
             holders=held[id_],
         )
         nodes.setdefault(node, []).append(row)
@@ -215,14 +219,10 @@ def _row(
         state = DeviceState.USED
     elif placed.id in in_use.shared or takers:
         state = DeviceState.SHARED
-    barring = [taint.key for taint in placed.device.taints if taint.effect in BLOCKING]
     row = DeviceRow(
         id=placed.id,
         device=placed.device,
         state=state,
-        is_barred=bool(barring),
-        is_unhealthy=any(key != f"{placed.id.driver}/{LEAVING}" for key in barring),
-        taints=tuple(taint_words(taint) for taint in placed.device.taints),
         holders=tuple(held.get(placed.id, ())),
     )
     if row.is_partition:  # what keeps it away is another device, which has a row of its own

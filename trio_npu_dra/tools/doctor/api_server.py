@@ -45,11 +45,7 @@ async def look(
 ) -> ServerView:
     """Ask the API server, if we know one; no error ends the examination.
 
-    Args:
-        node_name: The name of this Node; None if that is not known.
-        kubeconfig: How to reach the API server; None for a pod's service account.
-        entries: Who has NPUs here.
-        driver_name: Results of other drivers are theirs.
+    *entries* are the holders of NPUs here. Without *kubeconfig* the pod's service account counts.
     """
     if node_name is None:
         return ServerView(unasked="the name of this Node is not known")

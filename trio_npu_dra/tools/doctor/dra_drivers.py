@@ -30,12 +30,9 @@ _HUAWEIS_ATTRIBUTES: Final = {"deviceType", "physicId"}
 def check(
     places: Places, instances: Iterable[str | None], slices: tuple[ResourceSlice, ...]
 ) -> Iterator[Finding]:
-    """Check registrations, sockets and ResourceSlices of other drivers.
+    """Check registrations, sockets and this node's ResourceSlices of other drivers.
 
-    Args:
-        places: The kubelet's folders.
-        instances: The pod UIDs of our instances that run.
-        slices: What is published of this node, as far as known.
+    *instances* are the pod UIDs of our running instances.
     """
     evidence: dict[str, list[str]] = {}
     is_read = True

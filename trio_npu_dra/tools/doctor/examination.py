@@ -21,13 +21,7 @@ from trio_npu_dra.tools.doctor.places import Places
 async def examine(
     places: Places, *, node_name: str | None, kubeconfig: Path | None
 ) -> tuple[Check, ...]:
-    """Look at a node and judge what is there.
-
-    Args:
-        places: Where it is.
-        node_name: The name of its Node; None if that is not known.
-        kubeconfig: How to reach the API server; None for a pod's service account.
-    """
+    """Check a node; without a name of its Node the API server is not asked."""
     own = own_state.look(places)
     asked = await api_server.look(
         node_name,

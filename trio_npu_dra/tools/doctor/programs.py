@@ -52,9 +52,7 @@ def cgroup(process: Path) -> str:
 def running_pods(places: Places, uids: Collection[str]) -> frozenset[str]:
     """Those pods that have a process; all of them where no /proc of the host is seen.
 
-    Args:
-        places: Where /proc is.
-        uids: The pods; cgroups have their UIDs, with `_` for `-` where systemd makes them.
+    Cgroups have the pods' UIDs, with `_` for `-` where systemd makes them.
     """
     processes = [*places.processes.glob("[0-9]*")]
     if not processes:

@@ -81,11 +81,7 @@ def toml(content: bytes) -> dict[str, Any]:
 
 
 def containerd(file: str, documents: Iterable[Mapping[str, Any]]) -> RuntimeConfig:
-    """The configuration of containerd.
-
-    Args:
-        file: The main one.
-        documents: That one and those that it imports, in the order in which they win.
+    """The configuration of containerd: its file, and the documents in the order in which they win.
 
     Raises:
         UnreadableConfig: A setting is of the wrong type.

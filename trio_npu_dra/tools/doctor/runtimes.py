@@ -39,10 +39,7 @@ _FIRST_WITH_CDI_ON: Final = (2, 0)
 def check(places: Places, runtime: str) -> Iterator[Finding]:
     """Check the configurations of container runtimes.
 
-    Args:
-        places: Where the node's files are.
-        runtime: The runtime by the API server's words, such as `containerd://2.1.6`; empty if they
-            are not known.
+    *runtime* is what the API server says, such as `containerd://2.1.6`; empty if it is not known.
     """
     cdi = places.cdi_on_host
     configs, unread = _read_all(places)

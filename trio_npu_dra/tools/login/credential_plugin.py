@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -60,47 +59,33 @@ class PluginConfig(ApiModel):
         return self
 
 
-class _Status(ApiModel):
+class Credential(ApiModel):
+    """status of an ExecCredential: a token, a client certificate with its key, or both."""
+
     token: str | None = None
     client_certificate_data: str | None = None
     client_key_data: str | None = None
     expiration_timestamp: AwareDatetime | None = None
 
-
-class _Answer(ApiModel):
-    api_version: str
-    kind: Literal["ExecCredential"]
-    status: _Status
-
     @model_validator(mode="after")
-    def _has_an_identity(self) -> _Answer:
-        if bool(self.status.client_certificate_data) != bool(self.status.client_key_data):
+    def _has_an_identity(self) -> Credential:
+        if bool(self.client_certificate_data) != bool(self.client_key_data):
             raise ValueError("clientCertificateData and clientKeyData go together")
-        if not self.status.token and not self.status.client_key_data:
-            raise ValueError("status has neither token nor clientCertificateData")
+        if not self.token and not self.client_key_data:
+            raise ValueError("has neither token nor clientCertificateData")
         return self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credential:
-    """What a plugin gave.
-
-    Attributes:
-        token: A bearer token, if there is one.
-        certificate: A client certificate in PEM, if there is one.
-        key: Its key in PEM.
-        expires: When it ends; `None` if the plugin does not say.
-    """
-
-    token: str
-    certificate: bytes
-    key: bytes
-    expires: datetime | None
 
     @property
     def is_expired(self) -> bool:
         """Whether it has ended by the clock of this machine, as kubectl judges it."""
-        return self.expires is not None and self.expires <= datetime.now(UTC)
+        end = self.expiration_timestamp
+        return end is not None and end <= datetime.now(UTC)
+
+
+class _Answer(ApiModel):
+    api_version: str
+    kind: Literal["ExecCredential"]
+    status: Credential
 
 
 class CredentialPlugin:
@@ -108,8 +93,8 @@ class CredentialPlugin:
 
     Args:
         field: `FILE: user.exec`, for messages.
-        given: What the kubeconfig says about it.
-        folder: That of the kubeconfig.
+        given: The plugin's part of the kubeconfig.
+        folder: The folder of the kubeconfig.
         cluster: Facts of the cluster, for a program that wants them.
 
     Raises:
@@ -182,12 +167,7 @@ class CredentialPlugin:
                 f"{self.field}: {self._command} answered in {answer.api_version}, not in "
                 f"{self._config.api_version}"
             )
-        return Credential(
-            token=answer.status.token or "",
-            certificate=(answer.status.client_certificate_data or "").encode(),
-            key=(answer.status.client_key_data or "").encode(),
-            expires=answer.status.expiration_timestamp,
-        )
+        return answer.status
 
 
 def _first(error: ValidationError) -> str:

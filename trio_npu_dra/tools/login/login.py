@@ -30,10 +30,6 @@ async def log_in(context: KubeContext) -> Credentials:
 class PluginLogin:
     """Credentials by a credential plugin, kept until they expire or are refused.
 
-    Args:
-        context: Cluster and user.
-        given: What the kubeconfig says about the plugin.
-
     Raises:
         ConfigError: That is not understood, or whom to trust.
     """
@@ -51,10 +47,7 @@ class PluginLogin:
         self._held: tuple[Credential, Credentials] | None = None
 
     async def current(self, refused: Credentials | None = None) -> Credentials:
-        """Credentials that have not ended; the plugin runs if it has to.
-
-        Args:
-            refused: Credentials that the API server does not take (any more).
+        """Credentials that have not ended and are not the *refused* ones; may run the plugin.
 
         Raises:
             ConfigError: The plugin gives none.
@@ -70,12 +63,13 @@ class PluginLogin:
         token, certificate = None, self._context.client_certificate()
         if given.token:
             token = BearerToken(Material(field=f"{field}: token", data=given.token.encode()))
-        if given.certificate:
+        if given.client_certificate_data and given.client_key_data:
             certificate = ClientCertificate(
                 certificate=Material(
-                    field=f"{field}: clientCertificateData", data=given.certificate
+                    field=f"{field}: clientCertificateData",
+                    data=given.client_certificate_data.encode(),
                 ),
-                key=Material(field=f"{field}: clientKeyData", data=given.key),
+                key=Material(field=f"{field}: clientKeyData", data=given.client_key_data.encode()),
             )
         return self._context.credentials(self._trust, token, certificate, self)
 

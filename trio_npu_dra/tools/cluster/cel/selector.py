@@ -79,12 +79,7 @@ def names_in(expression: str) -> frozenset[str]:
 
 
 def matches(expression: str, driver: str, device: Device) -> bool:
-    """Whether the selector admits the device.
-
-    Args:
-        expression: CEL.
-        driver: The driver of the device, whose domain attributes without one have.
-        device: The device.
+    """Whether the selector admits the device; attributes without a domain have the driver's.
 
     Raises:
         SelectorFails: It fails for this device, in the scheduler too.

@@ -54,11 +54,7 @@ def _sum(parts: Iterable[Mapping[str, Fraction]]) -> Amounts:
 
 
 class Usage:
-    """What the pods of each node have requested.
-
-    Args:
-        pods: All that have not ended; None if we do not know them.
-    """
+    """What the pods of each node have requested; None for unknown pods."""
 
     def __init__(self, pods: Iterable[Pod] | None) -> None:
         self.is_known = pods is not None
@@ -77,13 +73,9 @@ class Usage:
 def obstacles(
     pod: Pod, node: FullNode, usage: Usage, from_devices: frozenset[str]
 ) -> Iterator[str]:
-    """What keeps the pod from a node, as what is said of the node.
+    """What keeps the pod from a node, said of the node.
 
-    Args:
-        pod: The pod.
-        node: The node.
-        usage: What is requested already.
-        from_devices: Resources that the node gives through DeviceClasses.
+    *from_devices* are the resources that the node gives through DeviceClasses.
     """
     spec = pod.spec
     if node.spec.unschedulable and not tolerated(_CORDONED, spec.tolerations):

@@ -60,15 +60,7 @@ class _Entry:
 
 
 class Search:
-    """One search on one node.
-
-    Args:
-        pools: What the node sees.
-        claims: What is asked for.
-        taken: The devices in use.
-        selects: Whether selectors admit a device.
-        ignore_taints: Whether taints do not count: to find out what they cost.
-    """
+    """One search on one node; without taints it shows what they cost."""
 
     def __init__(
         self,

@@ -10,11 +10,16 @@ from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.cel import Undecided
 from trio_npu_dra.tools.cluster.cel.selector import Decide, matches
-from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, Explanation, Outcome
+from trio_npu_dra.tools.cluster.explain.explanation import (
+    ClaimReport,
+    Explanation,
+    Outcome,
+    given_report,
+    published,
+)
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Surroundings, funnel
-from trio_npu_dra.tools.cluster.explain.given import given_report, published
 from trio_npu_dra.tools.cluster.explain.matcher import Matcher
-from trio_npu_dra.tools.cluster.explain.outlook import Helps, NodeOutlook, outlook
+from trio_npu_dra.tools.cluster.explain.outlook import Helps, NodeOutlook, outlook, together_words
 from trio_npu_dra.tools.cluster.explain.pod_claims import (
     PodClaims,
     claim_for,
@@ -22,7 +27,6 @@ from trio_npu_dra.tools.cluster.explain.pod_claims import (
     from_devices,
 )
 from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obstacles
-from trio_npu_dra.tools.cluster.explain.together import together_words
 from trio_npu_dra.tools.cluster.explain.wanted import ClassMissing, WantedClaim, wanted_claim
 from trio_npu_dra.tools.cluster.explain.words import short_words
 from trio_npu_dra.tools.cluster.inventory import allotments, taken
@@ -128,14 +132,7 @@ class _NodeCase:
 
 
 class _Case:
-    """Claims that are not all allocated, and the nodes that may be.
-
-    Args:
-        pod: The pod that uses them; None for claims alone.
-        claims: All claims of the pod.
-        view: The cluster.
-        decide: Holds one selector against one device.
-    """
+    """All claims of a pod, or one claim without a pod, on each node."""
 
     def __init__(
         self, pod: Pod | None, claims: Sequence[Claim], view: ClusterView, decide: Decide
