@@ -118,26 +118,22 @@ class ShareFlagStep:
             ClaimUnavailable: A chip is still in use.
             StorageError: The chips cannot be recorded.
         """
-        await self.release(_shared_nodes(entry), but=entry.uid)
+        await self.release(_shared_nodes(entry))
 
-    async def release(self, nodes: Collection[str], *, but: str = "") -> None:
-        """Clear the flag of chips without a holder; one that is *undoing* does not count.
+    async def release(self, nodes: Collection[str]) -> None:
+        """Clear the flag of chips, by device node, that have no holder but *undoing* ones.
 
         No holder waits for a chip that does not answer now: `tidy` clears its flag later.
-
-        Args:
-            nodes: Their host device nodes.
-            but: A holder that does not count either.
 
         Raises:
             ClaimUnavailable: A chip is still in use.
             StorageError: The chips cannot be recorded.
         """
-        if self._flags is None or not self._board.value.chips:
+        if not self._board.value.chips:
             return
         async with self._alone() as flags:
             for card in cards(self._board.value, nodes):
-                await self._clear(flags, card, but=but, is_letting_go=True)
+                await self._clear(flags, card, is_letting_go=True)
 
     async def tidy(self) -> None:
         """Clear flags that no holder needs, and set flags that a holder lacks.
@@ -212,21 +208,18 @@ class ShareFlagStep:
                     extra={"chips": _names(off), "claim": str(entry), "uid": entry.uid},
                 )
 
-    async def _clear(
-        self, flags: ShareFlags, card: Card, *, but: str = "", is_letting_go: bool = False
-    ) -> None:
+    async def _clear(self, flags: ShareFlags, card: Card, *, is_letting_go: bool = False) -> None:
         """Clear the flags that this driver has set on a card, unless one of its chips is held.
 
         Args:
             flags: The flags.
             card: The chips.
-            but: The claim that lets go of them.
             is_letting_go: Whether it is no error that the chips do not answer.
         """
         ours = self._read()
         if ours.isdisjoint(chip.key for chip in card):
             return
-        users = await self._users(card, but=but)
+        users = await self._users(card)
         if users.holders:
             return
         cause: DcmiError | None = None
@@ -251,8 +244,8 @@ class ShareFlagStep:
             raise problem from cause
         log.info("NPU stays shared for now", extra={"problem": str(problem)})
 
-    async def _users(self, card: Card, *, but: str) -> _Users:
-        """The holders of a card's chips, except *but*: its containers have ended."""
+    async def _users(self, card: Card, *, but: str = "") -> _Users:
+        """The users of a card's chips, except *but* and *undoing* ones: these have no container."""
         nodes = frozenset(chip.device_node for chip in card)
         async with self._ledger.exclusive():
             holds = [
