@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.claims.chip_folders import FolderNode, folder_node
 from tests.claims.cut_node import CutNode, cut_node
 from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.restarted import prepare
@@ -38,6 +39,12 @@ async def cut(tmp_path: Path, simulator: Path) -> AsyncIterator[CutNode]:
     async with cut_node(tmp_path / "node", simulator) as node:
         with trio.fail_after(60):
             yield node
+
+
+@pytest.fixture
+def folders(quick_node: NodeOnDisk) -> FolderNode:
+    """A node with two chips that are cut, without a library."""
+    return folder_node(quick_node)
 
 
 @pytest.fixture

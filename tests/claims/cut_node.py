@@ -10,8 +10,9 @@ from pathlib import Path
 
 import trio
 
+from tests.claims.chip_folders import PartitionedNode
 from tests.claims.instance import Instance
-from tests.claims.node import AT_ONCE, NodeOnDisk, claim, result
+from tests.claims.node import AT_ONCE, NodeOnDisk
 from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
@@ -21,47 +22,28 @@ from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.ascend.watcher import watch_board
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, create_board, load_profile
 
-QUARTER, HALF = "vir05-1c-8g", "vir10-3c-16g"
-
-
-def quarter(number: int = 0, chip: int = 0) -> str:
-    """The name of a partition that has a quarter of a 910B4."""
-    return f"npu-{chip}-{QUARTER}-{number}"
-
 
 @dataclass
-class CutNode:
+class CutNode(PartitionedNode):
     """The node; `driver` gives an instance of the driver on it.
 
     Attributes:
-        disk: Its files and claims.
         control: What others do to the board.
         worker: Runs the calls of all instances.
         dcmi: The library.
-        partitioning: That chips are cut.
         splits: How the watcher hears of it.
     """
 
-    disk: NodeOnDisk
     control: BoardControl
     worker: DcmiWorker
     dcmi: Dcmi | None
-    partitioning: Observable[PartitionMode] = field(
-        default_factory=lambda: Observable(PartitionMode(is_on=True))
-    )
     splits: DivisionPoll = field(default_factory=DivisionPoll)
-
-    def store(self, name: str, *devices: str) -> None:
-        """Have a claim be allocated devices."""
-        results = (result(device, f"r{number}") for number, device in enumerate(devices))
-        self.disk.source.store(claim(name, *results))
 
     def driver(self, patience: Patience = AT_ONCE, *, vnpus: type[Vnpus] = Vnpus) -> Instance:
         """One instance of the driver."""
@@ -81,27 +63,9 @@ class CutNode:
             partitioning=self.partitioning,
         )
 
-    async def prepared(self) -> Instance:
-        """An instance that has prepared claim a, which has a quarter of NPU 0."""
-        self.store("a", quarter())
-        driver = self.driver()
-        assert await driver.prepare("a") == ""
-        return driver
-
-    async def end(self, driver: Instance | None = None) -> None:
-        """Unprepare claim a; nothing is left."""
-        assert await (driver or self.driver()).unprepare("a") == ""
-        assert self.templates() == {}
-        assert self.is_clean()
-
     def templates(self, chip: int = 0) -> dict[int, str]:
         """The vNPUs of a chip."""
         return {vnpu.id: vnpu.template for vnpu in self.control.vnpus(chip)}
-
-    def is_clean(self) -> bool:
-        """Whether no claim has anything, and the driver has left nothing."""
-        left = [*self.disk.state_folder.glob("steps/*"), *self.disk.state_folder.glob("copies/*")]
-        return not (self.disk.record_uids() or self.disk.cdi_uids() or left)
 
 
 @asynccontextmanager

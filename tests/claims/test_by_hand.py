@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 import trio
 
-from tests.claims.cut_node import CutNode, quarter
+from tests.claims.chip_folders import quarter
+from tests.claims.cut_node import CutNode
 from trio_npu_dra.agent.claims.by_hand import find_cut_by_hand
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.agent.holds.availability import pool_offers

@@ -1,20 +1,29 @@
-"""Which vNPUs are ours is never forgotten, and no id is of two claims, whatever breaks."""
+"""Records know the vNPUs of claims, and no id is of two claims, whatever breaks."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
-from tests.claims.cut_node import CutNode, quarter
-from trio_npu_dra.ascend.dcmi.errors import DcmiError
-from trio_npu_dra.ascend.vnpus import Vnpus
+from tests.claims.chip_folders import Chips, FolderNode, quarter
+from tests.holds.entries import of_partition
+from trio_npu_dra.agent.claims.step_locks import StepLocks
+from trio_npu_dra.agent.holds.encoding import with_devices
+from trio_npu_dra.agent.holds.hold import HolderKind
+from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError
+from trio_npu_dra.kit.base.errors import ClaimError, ClaimUnavailable, LockHeld
 
 NO_ANSWER = DcmiError(-8011, "dcmi_create_vdevice", "no answer could be received")
 
 
-class Mute(Vnpus):
+class Mute(Chips):
     """Vnpus of a chip that answers nothing any more once it was cut, until it is asked to."""
 
     is_mute = False
@@ -32,109 +41,137 @@ class Mute(Vnpus):
         return await super().of(node)
 
 
-async def test_an_id_stays_noted_while_nobody_can_tell_whether_it_was_made(cut: CutNode) -> None:
+async def test_an_id_stays_noted_while_nobody_can_tell_whether_it_was_made(
+    folders: FolderNode,
+) -> None:
     """So that what the chip made is removed with its claim."""
-    cut.store("a", quarter(0))
-    driver = cut.driver(vnpus=Mute)
+    folders.store("a", quarter(0))
+    driver = folders.driver(vnpus=Mute)
     assert "no answer could be received" in await driver.prepare("a")
-    assert cut.disk.record("uid-a")["pieces"][quarter(0)]["vnpu"] is not None
+    assert folders.disk.record("uid-a")["pieces"][quarter(0)]["vnpu"] is not None
     Mute.is_mute = False
-    assert len(cut.templates()) == 1
-    await cut.end(driver)
+    assert len(folders.templates()) == 1
+    await folders.end(driver)
 
 
-async def test_the_id_of_a_lost_partition_is_given_to_no_other_claim(cut: CutNode) -> None:
+class Speechless(Chips):
+    """Vnpus of chips whose answer is lost after each folders."""
+
+    async def create(self, node: str, template: str, vnpu: int) -> int:
+        """Cut, and fail."""
+        await super().create(node, template, vnpu)
+        raise NO_ANSWER
+
+
+@pytest.mark.parametrize("then", ["unprepared", "prepared again"])
+async def test_a_create_whose_answer_is_lost_leaves_nothing_that_nobody_knows(
+    folders: FolderNode, then: str
+) -> None:
+    """What it made is the claim's, and is removed with it."""
+    folders.store("a", quarter(0))
+    driver = folders.driver(vnpus=Speechless)
+    assert "no answer could be received" in await driver.prepare("a")
+    (made,) = folders.templates()
+    if then == "prepared again":
+        assert await driver.prepare("a") == ""
+        assert [*folders.templates()] == [made]
+    await folders.end(driver)
+
+
+async def test_the_id_of_a_lost_partition_is_given_to_no_other_claim(folders: FolderNode) -> None:
     """The claim that lost it gets it again under that id."""
-    cut.store("a", quarter(0))
-    cut.store("b", quarter(1))
-    driver = cut.driver()
+    folders.store("a", quarter(0))
+    folders.store("b", quarter(1))
+    driver = folders.driver()
     await driver.prepare("a")
-    (lost,) = cut.templates()
-    cut.control.destroy_vnpu(0, lost)
+    (lost,) = folders.templates()
+    (folders.path() / str(lost)).unlink()
     assert await driver.prepare("b") == ""
-    assert lost not in cut.templates()
+    assert lost not in folders.templates()
     await driver.look()
-    assert len(cut.templates()) == 2
-    assert lost in cut.templates()
+    assert len(folders.templates()) == 2
+    assert lost in folders.templates()
 
 
 # --- records that break --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("part", ["allocation", "chips", "edits", "another partition"])
-async def test_a_vnpu_is_removed_whatever_else_its_record_says(cut: CutNode, part: str) -> None:
+async def test_a_vnpu_is_removed_whatever_else_its_record_says(
+    folders: FolderNode, part: str
+) -> None:
     """A newer version may say it in other words."""
-    await cut.prepared()
-    record = cut.disk.record("uid-a")
+    await folders.prepared()
+    record = folders.disk.record("uid-a")
     if part == "another partition":
         record["pieces"]["npu-1-new"] = "of a kind that is not known"
     else:
         record[part] = "in words that are not known"
-    (cut.disk.records_folder / "uid-a.json").write_text(json.dumps(record))
-    await cut.end()
+    (folders.disk.records_folder / "uid-a.json").write_text(json.dumps(record))
+    await folders.end()
 
 
 @pytest.mark.parametrize("then", ["prepared again", "unprepared"])
-async def test_a_record_that_breaks_costs_no_vnpu(cut: CutNode, then: str) -> None:
+async def test_a_record_that_breaks_costs_no_vnpu(folders: FolderNode, then: str) -> None:
     """It is there twice: the claim keeps what its pod uses, and gives that back."""
-    await cut.prepared()
-    before = cut.templates()
-    (cut.disk.records_folder / "uid-a.json").write_bytes(b"")
-    driver = cut.driver()
+    await folders.prepared()
+    before = folders.templates()
+    (folders.disk.records_folder / "uid-a.json").write_bytes(b"")
+    driver = folders.driver()
     await driver.look()
     if then == "prepared again":
         assert await driver.prepare("a") == ""
-        assert cut.templates() == before
-    await cut.end(driver)
+        assert folders.templates() == before
+    await folders.end(driver)
 
 
-async def test_a_record_whose_copy_was_removed_gets_another(cut: CutNode) -> None:
+async def test_a_record_whose_copy_was_removed_gets_another(folders: FolderNode) -> None:
     """A foreign file in the place of their folder is set aside."""
-    await cut.prepared()
-    copies = cut.disk.state_folder / "copies"
+    await folders.prepared()
+    copies = folders.disk.state_folder / "copies"
     (copies / "uid-a.json").unlink()
     copies.rmdir()
     copies.write_text("not a folder")
-    await cut.driver().look()
-    (cut.disk.records_folder / "uid-a.json").write_bytes(b"")
-    assert await cut.driver().unprepare("a") == ""
-    assert cut.templates() == {}
+    await folders.driver().look()
+    (folders.disk.records_folder / "uid-a.json").write_bytes(b"")
+    assert await folders.driver().unprepare("a") == ""
+    assert folders.templates() == {}
 
 
 async def test_a_record_that_breaks_is_not_taken_from_what_its_claim_had_before(
-    cut: CutNode,
+    folders: FolderNode,
 ) -> None:
     """A copy of that would free what it has now."""
-    await cut.prepared()
-    cut.store("a", "npu-1")
-    assert await cut.driver().prepare("a") == ""
-    (cut.disk.records_folder / "uid-a.json").write_bytes(b"")
-    cut.store("b", "npu-1")
-    assert "may be in use by the claim with UID uid-a" in await cut.driver().prepare("b")
+    await folders.prepared()
+    folders.store("a", "npu-1")
+    assert await folders.driver().prepare("a") == ""
+    (folders.disk.records_folder / "uid-a.json").write_bytes(b"")
+    folders.store("b", "npu-1")
+    assert "may be in use by the claim with UID uid-a" in await folders.driver().prepare("b")
 
 
-async def test_a_copy_without_a_record_brings_no_claim_back(cut: CutNode) -> None:
+async def test_a_copy_without_a_record_brings_no_claim_back(folders: FolderNode) -> None:
     """It was left by a death in an unprepare."""
-    await cut.prepared()
-    content = (cut.disk.state_folder / "copies" / "uid-a.json").read_bytes()
-    assert await cut.driver().unprepare("a") == ""
-    (cut.disk.state_folder / "copies" / "uid-a.json").write_bytes(content)
-    driver = cut.driver()
+    await folders.prepared()
+    content = (folders.disk.state_folder / "copies" / "uid-a.json").read_bytes()
+    assert await folders.driver().unprepare("a") == ""
+    (folders.disk.state_folder / "copies" / "uid-a.json").write_bytes(content)
+    driver = folders.driver()
     await driver.look()
     assert driver.holds == ()
-    assert cut.is_clean()
+    assert folders.is_clean()
 
 
-def spoiling(cut: CutNode) -> type[Vnpus]:
+def spoiling(folders: FolderNode) -> type[Chips]:
     """Vnpus beside which the record of claim a breaks, with its copy, before another is written."""
 
     async def spoil() -> None:
-        for folder in (cut.disk.records_folder, cut.disk.state_folder / "copies"):
+        for folder in (folders.disk.records_folder, folders.disk.state_folder / "copies"):
             (folder / "uid-a.json").write_bytes(b"")
-        cut.store("other", "npu-7")
-        assert await cut.driver().prepare("other") == ""
+        folders.store("other", "npu-1")
+        assert await folders.driver().prepare("other") == ""
 
-    class Spoiling(Vnpus):
+    class Spoiling(Chips):
         async def create(self, node: str, template: str, vnpu: int) -> int:
             del template, vnpu
             await spoil()
@@ -148,18 +185,20 @@ def spoiling(cut: CutNode) -> type[Vnpus]:
 
 
 @pytest.mark.parametrize("call", ["prepare", "unprepare"])
-async def test_a_record_that_breaks_in_a_call_is_that_claims_error(cut: CutNode, call: str) -> None:
+async def test_a_record_that_breaks_in_a_call_is_that_claims_error(
+    folders: FolderNode, call: str
+) -> None:
     """Both it and its copy: the daemon lives on."""
-    cut.store("a", quarter(0))
+    folders.store("a", quarter(0))
     if call == "prepare":
-        answer = await cut.driver(vnpus=spoiling(cut)).prepare("a")
+        answer = await folders.driver(vnpus=spoiling(folders)).prepare("a")
     else:
-        await cut.driver().prepare("a")
-        answer = await cut.driver(vnpus=spoiling(cut)).unprepare("a")
+        await folders.driver().prepare("a")
+        answer = await folders.driver(vnpus=spoiling(folders)).unprepare("a")
     assert "the record of uid-a cannot be read any more" in answer
 
 
-class Misnaming(Vnpus):
+class Misnaming(Chips):
     """Vnpus of a chip that calls what it cuts by a wrong id.
 
     Attributes:
@@ -176,41 +215,193 @@ class Misnaming(Vnpus):
 
 @pytest.mark.parametrize("is_anothers", [True, False])
 async def test_a_claim_has_the_vnpu_that_was_cut_for_it_whatever_the_library_calls_it(
-    cut: CutNode, *, is_anothers: bool
+    folders: FolderNode, *, is_anothers: bool
 ) -> None:
     """Be the id that it returns that of another claim's vNPU, or of none."""
-    cut.store("a", quarter(0))
-    cut.store("b", quarter(1))
-    driver = cut.driver()
+    folders.store("a", quarter(0))
+    folders.store("b", quarter(1))
+    driver = folders.driver()
     assert await driver.prepare("a") == ""
-    (of_a,) = cut.templates()
+    (of_a,) = folders.templates()
     Misnaming.says = of_a if is_anothers else 149
-    assert await cut.driver(vnpus=Misnaming).prepare("b") == ""
-    (of_b,) = cut.templates().keys() - {of_a}
-    assert cut.disk.record("uid-b")["pieces"][quarter(1)]["vnpu"] == of_b
+    assert await folders.driver(vnpus=Misnaming).prepare("b") == ""
+    (of_b,) = folders.templates().keys() - {of_a}
+    assert folders.disk.record("uid-b")["pieces"][quarter(1)]["vnpu"] == of_b
     assert await driver.unprepare("b") == ""
-    assert cut.templates().keys() == {of_a}
+    assert folders.templates().keys() == {of_a}
     assert await driver.unprepare("a") == ""
-    assert cut.is_clean()
+    assert folders.is_clean()
 
 
-async def test_a_claim_gets_no_vnpu_of_another_when_none_was_cut(cut: CutNode) -> None:
+async def test_a_claim_gets_no_vnpu_of_another_when_none_was_cut(folders: FolderNode) -> None:
     """The library says that it cut one, and names that of another claim."""
 
-    class Idle(Vnpus):
+    class Idle(Chips):
         async def create(self, node: str, template: str, vnpu: int) -> int:
             del node, template, vnpu
             return of_a
 
-    cut.store("a", quarter(0))
-    cut.store("b", quarter(1))
-    driver = cut.driver()
+    folders.store("a", quarter(0))
+    folders.store("b", quarter(1))
+    driver = folders.driver()
     assert await driver.prepare("a") == ""
-    (of_a,) = cut.templates()
-    refused = await cut.driver(vnpus=Idle).prepare("b")
+    (of_a,) = folders.templates()
+    refused = await folders.driver(vnpus=Idle).prepare("b")
     assert "the Ascend driver says that it cut vNPU" in refused
     assert await driver.prepare("b") == ""
-    assert len(cut.templates()) == 2
+    assert len(folders.templates()) == 2
     assert await driver.unprepare("b", "a") == ""
-    assert cut.templates() == {}
-    assert cut.is_clean()
+    assert folders.templates() == {}
+    assert folders.is_clean()
+
+
+# --- vNPUs that may be left ----------------------------------------------------------------------
+
+
+class Failing(Chips):
+    """Vnpus of a chip that removes nothing, although it says that it does."""
+
+    async def destroy(self, node: str, vnpu: int) -> None:
+        """Do nothing."""
+
+
+def answering_once(template: str | None) -> type[Chips]:
+    """Vnpus of a chip that lists all its vNPUs with *template* once, or lists none."""
+    odd = [template]
+
+    class Odd(Chips):
+        async def of(self, node: str) -> Mapping[int, str]:
+            found = await super().of(node)
+            if not odd or not found:
+                return found
+            name = odd.pop()
+            return {} if name is None else dict.fromkeys(found, name)
+
+    return Odd
+
+
+@pytest.mark.parametrize("vnpus", [Failing, *map(answering_once, (None, "", "vir0"))])
+async def test_a_vnpu_that_may_still_be_there_is_removed_later(
+    folders: FolderNode, vnpus: type[Chips]
+) -> None:
+    """Its claim ends, and no other claim is offered the vNPU meanwhile."""
+    await folders.prepared()
+    driver = folders.driver(vnpus=vnpus)
+    assert await driver.unprepare("a") == ""
+    assert [hold.holder.kind for hold in driver.holds] == [HolderKind.LEFTOVER]
+    await folders.driver().look()
+    assert folders.templates() == {}
+    assert folders.is_clean()
+
+
+class Unread(Chips):
+    """Vnpus of a node whose Board is not read any more."""
+
+    async def seen(self) -> None:
+        """Wait for ever."""
+        await trio.sleep_forever()
+
+
+async def test_a_vnpu_is_left_while_the_board_is_not_read(
+    folders: FolderNode, autojump_clock: MockClock
+) -> None:
+    """Its claim ends after seconds; without its record the Board might offer the vNPU."""
+    del autojump_clock
+    await folders.prepared()
+    driver = folders.driver(vnpus=Unread)
+    assert await driver.unprepare("a") == ""
+    assert [hold.holder.kind for hold in driver.holds] == [HolderKind.LEFTOVER]
+    assert {hold.holder.name for hold in driver.holds} == {"a"}
+    driver = folders.driver()
+    await driver.look()
+    assert driver.holds == ()
+    assert folders.is_clean()
+
+
+# --- what a step refuses -------------------------------------------------------------------------
+
+
+async def test_instances_take_turns_at_a_chip(
+    folders: FolderNode, autojump_clock: MockClock
+) -> None:
+    """Neither cuts, nor removes, nor tells who has cut while the other is at it."""
+    del autojump_clock
+    driver = await folders.prepared()
+    folders.store("b", quarter(1))
+    async with StepLocks(folders.disk.state_folder).hold("davinci0"):
+        assert "davinci0.lock" in await driver.prepare("b")
+        assert "davinci0.lock" in await driver.unprepare("a")
+        with pytest.raises(LockHeld):
+            await folders.step().cut_by_hand("/dev/davinci0")
+    assert await driver.unprepare("b") == ""
+    await folders.end(driver)
+
+
+async def test_no_id_is_taken_that_the_board_or_the_chip_has(folders: FolderNode) -> None:
+    """Of a vNPU that is gone the Board may know the id; the highest free id is taken."""
+
+    class Slow(Chips):
+        def known(self, node: str) -> Mapping[int, str]:
+            return {115: "vir10_3c_16g", **super().known(node)}
+
+    (folders.path() / "114").write_text("vir05_1c_8g")
+    folders.store("a", quarter(0))
+    assert await folders.driver(vnpus=Slow).prepare("a") == ""
+    assert folders.templates().keys() == {113, 114}
+    for vnpu in range(100, 116):
+        (folders.path() / str(vnpu)).write_text("vir05_1c_8g")
+    folders.store("b", quarter(1))
+    assert "no id of a vNPU is free" in await folders.driver().prepare("b")
+
+
+class Refusing(Chips):
+    """Vnpus of a chip that is not cut.
+
+    Attributes:
+        error: The refusal.
+    """
+
+    error = DcmiError(-8005, "dcmi_create_vdevice")
+
+    async def create(self, node: str, template: str, vnpu: int) -> int:
+        """Refuse."""
+        del node, template, vnpu
+        raise self.error
+
+
+class Occupied(Refusing):
+    """Vnpus of a chip in use, which does not tell its processes."""
+
+    error = Busy(-8020, "dcmi_create_vdevice")
+
+
+@pytest.mark.parametrize(
+    ("vnpus", "changes", "words"),
+    [
+        (Refusing, {}, "npu-0: dcmi_create_vdevice returned -8005"),
+        (Refusing, {"template": "vir99"}, "npu-0: its board has no template vir99"),
+        (Occupied, {}, "npu-0 now: dcmi_create_vdevice returned -8020"),
+    ],
+)
+async def test_an_error_says_why_a_chip_is_not_cut(
+    folders: FolderNode, vnpus: type[Refusing], changes: dict[str, Any], words: str
+) -> None:
+    """For the pod's owner; only a chip in use is tried again within the call."""
+    driver = await folders.prepared()
+    known = driver.ledger.by_uid["uid-a"]
+    (device,) = known.devices
+    assert device.partition is not None
+    (folders.path() / str(device.partition.vnpu)).unlink()
+    partition = replace(device.partition, vnpu=None, **changes)
+    async with driver.ledger.exclusive():
+        again = driver.ledger.put(
+            with_devices(known, (replace(device, partition=partition),), known.edits)
+        )
+    with pytest.raises(ClaimError, match=re.escape(words)) as refused:
+        await folders.step(vnpus, driver.ledger).do(again)
+    assert isinstance(refused.value, ClaimUnavailable) == (vnpus is Occupied)
+
+
+def test_a_vnpu_that_people_cut_needs_no_step(folders: FolderNode) -> None:
+    """It is there already, and stays when its claim ends."""
+    assert not folders.step().is_needed(of_partition("uid-a"))

@@ -8,16 +8,14 @@ import pytest
 import trio
 
 from dev.rig.waiting import until
-from tests.claims.cut_node import HALF, CutNode, quarter
+from tests.claims.chip_folders import HALF, quarter
+from tests.claims.cut_node import CutNode
 from tests.claims.node import claim, ref, result
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.holds.availability import available
-from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.offers import not_partitioned
-from trio_npu_dra.ascend.vnpus import Vnpus
 
-NO_ANSWER = DcmiError(-8011, "dcmi_create_vdevice", "no answer could be received")
 BUSY, NOT_PERMITTED, NOT_SUPPORTED = -8020, -8002, -8255
 
 
@@ -93,30 +91,6 @@ async def test_a_create_that_fails_is_that_claims_error(cut: CutNode) -> None:
     assert await driver.prepare("a") == ""
     await driver.unprepare("a", "b")
     assert cut.is_clean()
-
-
-class Speechless(Vnpus):
-    """Vnpus of chips whose answer is lost after each cut."""
-
-    async def create(self, node: str, template: str, vnpu: int) -> int:
-        """Cut, and fail."""
-        await super().create(node, template, vnpu)
-        raise NO_ANSWER
-
-
-@pytest.mark.parametrize("then", ["unprepared", "prepared again"])
-async def test_a_create_whose_answer_is_lost_leaves_nothing_that_nobody_knows(
-    cut: CutNode, then: str
-) -> None:
-    """What it made is the claim's, and is removed with it."""
-    cut.store("a", quarter(0))
-    driver = cut.driver(vnpus=Speechless)
-    assert "no answer could be received" in await driver.prepare("a")
-    (made,) = cut.templates()
-    if then == "prepared again":
-        assert await driver.prepare("a") == ""
-        assert [*cut.templates()] == [made]
-    await cut.end(driver)
 
 
 async def test_no_room_because_somebody_cut_by_hand_is_said(cut: CutNode) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from dev.rig.waiting import until
-from tests.claims.cut_node import CutNode, quarter
+from tests.claims.chip_folders import quarter
+from tests.claims.cut_node import CutNode
 from tests.claims.instance import Instance
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import HolderKind
@@ -197,42 +198,6 @@ async def test_a_claim_ends_on_a_node_whose_ascend_driver_does_not_start(
         assert await driver.unprepare("a") == ""
     assert len(cut.templates()) == 1
     cut.disk.board = there
-    await cut.driver().look()
-    assert cut.templates() == {}
-    assert cut.is_clean()
-
-
-class Failing(Vnpus):
-    """Vnpus of a chip that removes nothing, although it says that it does."""
-
-    async def destroy(self, node: str, vnpu: int) -> None:
-        """Do nothing."""
-
-
-def answering_once(template: str | None) -> type[Vnpus]:
-    """Vnpus of a chip that lists all its vNPUs with *template* once, or lists none."""
-    odd = [template]
-
-    class Odd(Vnpus):
-        async def of(self, node: str) -> Mapping[int, str]:
-            found = await super().of(node)
-            if not odd or not found:
-                return found
-            name = odd.pop()
-            return {} if name is None else dict.fromkeys(found, name)
-
-    return Odd
-
-
-@pytest.mark.parametrize("vnpus", [Failing, *map(answering_once, (None, "", "vir0"))])
-async def test_a_vnpu_that_may_still_be_there_is_removed_later(
-    cut: CutNode, vnpus: type[Vnpus]
-) -> None:
-    """Its claim ends, and no other claim is offered the vNPU meanwhile."""
-    await cut.prepared()
-    driver = cut.driver(vnpus=vnpus)
-    assert await driver.unprepare("a") == ""
-    assert [hold.holder.kind for hold in driver.holds] == [HolderKind.LEFTOVER]
     await cut.driver().look()
     assert cut.templates() == {}
     assert cut.is_clean()

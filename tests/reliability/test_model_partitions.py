@@ -11,20 +11,18 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import trio
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, initialize, invariant, multiple, rule
 
-from dev.rig.boards import die
+from tests.claims.chip_folders import AWAY, Chips, CutHost, board_of_all
 from tests.claims.flags import FlagFiles
 from tests.claims.instance import Instance
-from tests.claims.node import NodeOnDisk, npu
+from tests.claims.node import NodeOnDisk
 from tests.claims.test_cancelled import cancelled_at, keep_busy
 from tests.reliability.disk import Disk
 from tests.reliability.expected import UNKNOWN
@@ -33,92 +31,11 @@ from tests.reliability.instance import FLAGS, NodeModel, calling, refs, run
 from tests.reliability.wishes import CHIPS, PARTITIONS, Way, Wish, share_of, some_wishes
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
-from trio_npu_dra.ascend.dcmi.errors import Busy, DeviceLost
-from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
-from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.vnpus import Vnpus
-from trio_npu_dra.kit.base.errors import DevicesUnknown
 from trio_npu_dra.kit.base.observable import Observable
 
 instances = st.integers(0, 1)
-
-AWAY = "away"
-"""The name of a file that is there while no chip is listed."""
-
-
-def cuttable(number: int) -> Chip:
-    """A 910B4 with all facts that count."""
-    return replace(npu(number), board_id=0x41, ai_cores=20, memory_bytes=32 << 30)
-
-
-def board_of_all() -> Board:
-    """Two chips that can be cut, and an A3 card."""
-    dies = (die(2), die(3))
-    chips = (cuttable(0), cuttable(1), *dies)
-    return Board(chips=chips, multi_die_policy=MultiDiePolicy.UNION)
-
-
-@dataclass(frozen=True)
-class Chips:
-    """Chips that are folders; stands for `ascend.vnpus.Vnpus`."""
-
-    folder: Path
-
-    async def of(self, node: str) -> Mapping[int, str]:
-        """The templates, by id."""
-        await trio.lowlevel.checkpoint()
-        if (self.folder / AWAY).exists():
-            raise DevicesUnknown(f"{node} is not listed")
-        return {int(path.name): path.read_text() for path in self._files(node)}
-
-    async def create(self, node: str, template: str, vnpu: int) -> int:
-        """Make one, which nobody may have made."""
-        await trio.lowlevel.checkpoint()
-        path = self.folder / Path(node).name / str(vnpu)
-        if path.exists():
-            raise Busy(-8020, "dcmi_create_vdevice")
-        path.write_text(template)
-        await trio.lowlevel.checkpoint()
-        return vnpu
-
-    async def destroy(self, node: str, vnpu: int) -> None:
-        """Remove one."""
-        await trio.lowlevel.checkpoint()
-        try:
-            (self.folder / Path(node).name / str(vnpu)).unlink()
-        except FileNotFoundError:
-            raise DeviceLost(-8007, "dcmi_set_destroy_vdevice") from None
-        await trio.lowlevel.checkpoint()
-
-    async def seen(self) -> None:
-        """No Board is kept up to date."""
-        await trio.lowlevel.checkpoint()
-
-    def known(self, node: str) -> Mapping[int, str]:
-        """As `of`: the Board is right."""
-        return {int(path.name): path.read_text() for path in self._files(node)}
-
-    def place_of(self, chip: Chip) -> str | None:
-        """Always the same."""
-        return chip.device_node
-
-    def _files(self, node: str) -> list[Path]:
-        return list((self.folder / Path(node).name).iterdir())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutHost(Host):
-    """A host on which a vNPU has a device node as long as it has its file."""
-
-    chips: Path
-
-    def has_node(self, name: str) -> bool:
-        """Whether there is one."""
-        if name.startswith("vdavinci"):
-            return any(self.chips.glob(f"*/{name.removeprefix('vdavinci')}"))
-        return Host.has_node(self, name)
 
 
 class CuttingInstance(Instance):
