@@ -395,8 +395,9 @@ async def test_a_shared_chip_that_does_not_answer_keeps_no_claim(
     await driver.prepare("a")
     board = driver.node.board.value
     if trouble == "is gone":
-        gone = (replace(chip, gone=chip.name == "npu-2") for chip in board.chips)
-        driver.node.board.set(replace(board, chips=tuple(gone)))
+        (gone,) = (chip for chip in board.chips if chip.name == "npu-2")
+        gone = replace(gone, gone=True, device_share=False)
+        driver.node.board.set(replace(board, chips=(gone,)))
         await driver.look()
         assert errors_in(caplog) == []
     else:

@@ -121,7 +121,7 @@ async def test_a_chip_that_the_library_does_not_cut_has_no_partitions_until_it_d
     reasons = not_partitioned(cut.disk.board.value, cut.partitioning.value)
     assert reasons.keys() == {"npu-0"}
     assert f"returned {code}" in reasons["npu-0"]
-    assert [one.levelname for one in caplog.records if "is cut for claims" in one.message] == [
+    assert [one.levelname for one in caplog.records if "cut for claims" in one.message] == [
         "WARNING"
     ]
     cut.control.release("dcmi_create_vdevice", device=0)
