@@ -13,7 +13,6 @@ import trio
 from tests.claims.node import AT_ONCE, DRIVER, POOL, FakeClaims, NodeOnDisk, board
 from tests.kubelet.line import Line
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.holds.ledger import Ledger
@@ -94,7 +93,7 @@ class Site:
         self.service, self.registration = self.endpoints.service, self.endpoints.registration
         self.line = Line(folder / f"{self.driver}-line.sock", self.service)
 
-    def claims(self, patience: Patience = AT_ONCE) -> NodeClaims:
+    def claims(self) -> NodeClaims:
         """An instance of the driver with a state folder of its own."""
         state = self.service.parent
         planner = ClaimPlanner(
@@ -111,7 +110,7 @@ class Site:
             driver_name=self.driver,
             pool_name=POOL,
         )
-        return NodeClaims(planner, patience=patience)
+        return NodeClaims(planner, patience=AT_ONCE)
 
     async def serve(self) -> None:
         """Listen for calls."""

@@ -77,24 +77,19 @@ class Site:
     @asynccontextmanager
     async def kubelet(self) -> AsyncIterator[DeviceManager]:
         """A kubelet, until it is killed."""
-        async with open_device_manager(self.plugins, self.pods) as manager:
-            yield manager
+        with trio.fail_after(HANG_SECONDS):
+            async with open_device_manager(self.plugins, self.pods) as manager:
+                yield manager
 
     @asynccontextmanager
     async def serving(self, things: Things) -> AsyncIterator[Bridge]:
         """The plugin, until it is killed."""
-        async with open_bridge() as bridge, trio.open_nursery() as nursery:
-            nursery.start_soon(
-                partial(
-                    serve_resource,
-                    bridge,
-                    things,
-                    folder=self.plugins,
-                    driver_name="npu.example.com",
-                )
-            )
-            yield bridge
-            nursery.cancel_scope.cancel()
+        with trio.fail_after(HANG_SECONDS):
+            async with open_bridge() as bridge, trio.open_nursery() as nursery:
+                serve = partial(serve_resource, folder=self.plugins, driver_name="npu.example.com")
+                nursery.start_soon(serve, bridge, things)
+                yield bridge
+                nursery.cancel_scope.cancel()
 
 
 @pytest.fixture
@@ -110,97 +105,91 @@ def site(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 async def test_the_kubelet_gets_lists_choices_and_devices(site: Site) -> None:
     """Registration, complete lists with NUMA nodes on every change, preference and allocation."""
     things = Things(devices=Observable((thing(0, numa=1), thing(1))))
-    with trio.fail_after(HANG_SECONDS):
-        async with site.kubelet() as kubelet, site.serving(things):
-            await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
-            listed = kubelet.resources.value[RESOURCE].devices
-            near = listed["thing-0"].topology
-            assert near is not None
-            assert [node.id for node in near.nodes] == [1]
-            assert listed["thing-1"].topology is None
-            (request,) = kubelet.registrations
-            assert (request.version, request.endpoint) == ("v1beta1", site.ours.name)
-            assert request.options is not None
-            assert not request.options.pre_start_required
-            assert request.options.get_preferred_allocation_available
-            assert stat.S_IMODE(site.ours.stat().st_mode) == 0o600
+    async with site.kubelet() as kubelet, site.serving(things):
+        await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
+        listed = kubelet.resources.value[RESOURCE].devices
+        near = listed["thing-0"].topology
+        assert near is not None
+        assert [node.id for node in near.nodes] == [1]
+        assert listed["thing-1"].topology is None
+        (request,) = kubelet.registrations
+        assert (request.version, request.endpoint) == ("v1beta1", site.ours.name)
+        assert request.options is not None
+        assert not request.options.pre_start_required
+        assert request.options.get_preferred_allocation_available
+        assert stat.S_IMODE(site.ours.stat().st_mode) == 0o600
 
-            things.devices.set((thing(0), thing(1, healthy=False), thing(2)))
-            await kubelet.wait_for(RESOURCE, "thing-0", "thing-2")
-            ids = ["thing-0", "thing-1", "thing-2"]
-            assert await kubelet.preferred(RESOURCE, 2, available=ids, needed=["thing-0"]) == [
-                "thing-0",
-                "thing-2",
-            ]
-            assert await kubelet.allocate(RESOURCE, ids[:2], ids[2:]) == [
-                ["example.com/device=thing-0", "example.com/device=thing-1"],
-                ["example.com/device=thing-2"],
-            ]
+        things.devices.set((thing(0), thing(1, healthy=False), thing(2)))
+        await kubelet.wait_for(RESOURCE, "thing-0", "thing-2")
+        ids = ["thing-0", "thing-1", "thing-2"]
+        assert await kubelet.preferred(RESOURCE, 2, available=ids, needed=["thing-0"]) == [
+            "thing-0",
+            "thing-2",
+        ]
+        assert await kubelet.allocate(RESOURCE, ids[:2], ids[2:]) == [
+            ["example.com/device=thing-0", "example.com/device=thing-1"],
+            ["example.com/device=thing-2"],
+        ]
 
 
 async def test_a_refusal_tells_the_pod_why(site: Site) -> None:
     """The kubelet gets the words; the plugin goes on."""
     things = Things(refusal="the chip is held by claim ml/train \udc80")
-    with trio.fail_after(HANG_SECONDS):
-        async with site.kubelet() as kubelet, site.serving(things):
-            await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
-            with pytest.raises(RpcError, match="held by claim ml/train \\?"):
-                await kubelet.allocate(RESOURCE, ["thing-0"])
-            things.refusal = ""
-            assert await kubelet.allocate(RESOURCE, ["thing-0"]) == [["example.com/device=thing-0"]]
+    async with site.kubelet() as kubelet, site.serving(things):
+        await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
+        with pytest.raises(RpcError, match="held by claim ml/train \\?"):
+            await kubelet.allocate(RESOURCE, ["thing-0"])
+        things.refusal = ""
+        assert await kubelet.allocate(RESOURCE, ["thing-0"]) == [["example.com/device=thing-0"]]
 
 
 async def test_the_plugin_registers_with_each_kubelet_that_starts(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before the first kubelet, after it was killed, and when it was away for a while."""
-    with trio.fail_after(HANG_SECONDS):
-        async with site.serving(Things()):
-            for _ in range(2):
-                async with site.kubelet() as kubelet:
-                    await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
-                    caplog.clear()
-            await until(lambda: "is not registered" in caplog.text)  # it has tried in vain
+    async with site.serving(Things()):
+        for _ in range(2):
             async with site.kubelet() as kubelet:
                 await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
-                assert len(kubelet.registrations) == 1
+                caplog.clear()
+        await until(lambda: "is not registered" in caplog.text)  # it has tried in vain
+        async with site.kubelet() as kubelet:
+            await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
+            assert len(kubelet.registrations) == 1
 
 
 async def test_a_plugin_that_is_started_again_takes_its_place(site: Site) -> None:
     """Also where a killed one left its socket behind."""
-    with trio.fail_after(HANG_SECONDS):
-        async with site.kubelet() as kubelet:
-            async with site.serving(Things()):
-                await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
-            await kubelet.wait_for(RESOURCE)
-            assert not site.ours.exists()
-            with socket.socket(socket.AF_UNIX) as left:
-                left.bind(str(site.ours))
-            async with site.serving(Things(devices=Observable((thing(7),)))):
-                await kubelet.wait_for(RESOURCE, "thing-7")
+    async with site.kubelet() as kubelet:
+        async with site.serving(Things()):
+            await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
+        await kubelet.wait_for(RESOURCE)
+        assert not site.ours.exists()
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(site.ours))
+        async with site.serving(Things(devices=Observable((thing(7),)))):
+            await kubelet.wait_for(RESOURCE, "thing-7")
 
 
 async def test_a_plugin_that_the_kubelet_drops_registers_again(site: Site) -> None:
     """The kubelet closes the newest client of a resource when the stream of an older one ends."""
-    with trio.fail_after(HANG_SECONDS):
-        async with site.kubelet() as kubelet, site.serving(Things()):
-            await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
-            kubelet.disconnect(RESOURCE)
-            await kubelet.wait_for(RESOURCE)
-            await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
-            assert len(kubelet.registrations) == 2
+    async with site.kubelet() as kubelet, site.serving(Things()):
+        await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
+        kubelet.disconnect(RESOURCE)
+        await kubelet.wait_for(RESOURCE)
+        await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
+        assert len(kubelet.registrations) == 2
 
 
 async def test_a_removed_socket_is_replaced(site: Site) -> None:
     """The kubelet would not find it at its next call."""
-    with trio.fail_after(HANG_SECONDS):
-        async with site.kubelet() as kubelet, site.serving(Things()):
+    async with site.kubelet() as kubelet, site.serving(Things()):
+        await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
+        site.ours.unlink()
+        while len(kubelet.registrations) < 2:
+            await kubelet.wait_for(RESOURCE)
             await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
-            site.ours.unlink()
-            while len(kubelet.registrations) < 2:
-                await kubelet.wait_for(RESOURCE)
-                await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
-            assert site.ours.is_socket()
+        assert site.ours.is_socket()
 
 
 async def test_a_refused_registration_is_tried_again_and_said_once(
@@ -212,16 +201,15 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
         return [vars(record)["problem"] for record in caplog.records if "problem" in vars(record)]
 
     elsewhere = site.root / "elsewhere"
-    with trio.fail_after(HANG_SECONDS):
-        async with site.kubelet() as kubelet:
-            async with site.serving(Things(resource="kubernetes.io/thing")):
-                await until(lambda: len(kubelet.refused) > 2)
-            assert kubelet.registrations == []
-            site.plugins.rename(elsewhere)
-            async with site.serving(Things()):
-                await until(lambda: len(problems()) > 1)
-                elsewhere.rename(site.plugins)
-                await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
+    async with site.kubelet() as kubelet:
+        async with site.serving(Things(resource="kubernetes.io/thing")):
+            await until(lambda: len(kubelet.refused) > 2)
+        assert kubelet.registrations == []
+        site.plugins.rename(elsewhere)
+        async with site.serving(Things()):
+            await until(lambda: len(problems()) > 1)
+            elsewhere.rename(site.plugins)
+            await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")
     refused, missing = problems()
     assert "is no extended resource" in refused
     assert "does not exist" in missing
@@ -229,22 +217,21 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
 
 async def test_pods_are_listed_with_what_they_have(site: Site) -> None:
     """Pods without devices too: they show that the list is whole."""
-    with trio.fail_after(HANG_SECONDS):
-        async with open_bridge() as bridge, site.kubelet() as kubelet:
-            kubelet.pods = {
-                ("ml", "train"): {RESOURCE: ["thing-0", "thing-1"], "example.com/nic": ["a"]},
-                ("ml", "idle"): {},
-            }
-            listed = await list_pod_resources(bridge, site.pods / "kubelet.sock")
-        assert listed.pods == {("ml", "train"), ("ml", "idle")}
-        assert listed.devices == tuple(
-            PodDevice(namespace="ml", pod="train", resource=resource, id=id_)
-            for resource, id_ in [
-                (RESOURCE, "thing-0"),
-                (RESOURCE, "thing-1"),
-                ("example.com/nic", "a"),
-            ]
-        )
+    async with open_bridge() as bridge, site.kubelet() as kubelet:
+        kubelet.pods = {
+            ("ml", "train"): {RESOURCE: ["thing-0", "thing-1"], "example.com/nic": ["a"]},
+            ("ml", "idle"): {},
+        }
+        listed = await list_pod_resources(bridge, site.pods / "kubelet.sock")
+    assert listed.pods == {("ml", "train"), ("ml", "idle")}
+    assert listed.devices == tuple(
+        PodDevice(namespace="ml", pod="train", resource=resource, id=id_)
+        for resource, id_ in [
+            (RESOURCE, "thing-0"),
+            (RESOURCE, "thing-1"),
+            ("example.com/nic", "a"),
+        ]
+    )
 
 
 async def test_a_kubelet_that_is_away_lists_nothing(site: Site) -> None:
