@@ -137,3 +137,16 @@ def test_each_place_knows_the_family(family: ChipFamily) -> None:
     """The failure names the files that a new family still needs."""
     missing = [place for place, knows in PLACES.items() if not knows(family)]
     assert not missing, "\n".join((f"{family} is missing in:", *missing))
+
+
+def test_no_other_module_names_a_family() -> None:
+    """The rest of the package reads traits; an example in a message may name one."""
+    package = ROOT / "trio_npu_dra"
+    named = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in package.rglob("*.py")
+        if path != package / "ascend/traits.py"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if re.search(r"(?<!USUAL\[)ChipFamily\.[A-Z]", line)
+    ]
+    assert not named, "\n".join(("make a column of TRAITS of it:", *named))
