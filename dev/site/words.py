@@ -32,8 +32,8 @@ FLAGS: Final = {
 
 TAINTS_HEAD: Final = """\
 The driver judges each fault code by the levels of Huawei's MindCluster, mildest first, and taints
-the NPU by `--taint-effect`. [When an NPU is unhealthy](../guides/unhealthy.md) shows what people
-see of that.
+the NPU by `--taint-effect`. [When an NPU is unhealthy](../guides/unhealthy.md) shows the commands
+and outputs.
 
 The taint of a fault has the key `npu.huawei.com/fault` and the level as its value. Of several
 faults the one with the strongest effect decides. "codes" is how many codes of Huawei's table have
@@ -42,21 +42,21 @@ the level.
 
 LEVELS: Final = {
     FaultLevel.NORMAL: "there is no fault",
-    FaultLevel.NOT_HANDLE: "nothing has to be done",
+    FaultLevel.NOT_HANDLE: "no action is needed",
     FaultLevel.SUB_HEALTH: "the NPU works, and may be slower",
-    FaultLevel.RESTART_REQUEST: "the running request is to be repeated",
-    FaultLevel.RESTART_BUSINESS: "the work on the NPU is to be restarted",
-    FaultLevel.FREE_RESTART_NPU: "the NPU is to be reset once nobody uses it",
-    FaultLevel.RESTART_NPU: "the work is to be ended, and the NPU to be reset",
-    FaultLevel.PRE_SEPARATE_NPU: "the NPU gets no new work, and may keep what it has",
-    FaultLevel.SEPARATE_NPU: "the NPU is not to be used",
-    FaultLevel.MANUALLY_SEPARATE_NPU: "faults came too often: not to be used until somebody "
-    "releases it with `npu-dra health release`",
+    FaultLevel.RESTART_REQUEST: "the running request should be repeated",
+    FaultLevel.RESTART_BUSINESS: "the work on the NPU should be restarted",
+    FaultLevel.FREE_RESTART_NPU: "the NPU needs a reset as soon as no pod uses it",
+    FaultLevel.RESTART_NPU: "the work must end, and the NPU needs a reset",
+    FaultLevel.PRE_SEPARATE_NPU: "the NPU gets no new work, and may finish its present work",
+    FaultLevel.SEPARATE_NPU: "the NPU must not be used",
+    FaultLevel.MANUALLY_SEPARATE_NPU: "faults came too often: the NPU must not be used until "
+    "`npu-dra health release` returns it to service",
 }
 
 TAINTS_STATES: Final = """\
-A code that the table does not have counts as `SeparateNPU`, and as `NotHandleFault` if the Ascend
-driver calls it minor. What follows from ports of a 950 that are down has a code of its own, as in
+A code that the table lacks counts as `SeparateNPU`, or as `NotHandleFault` if the Ascend driver
+calls it minor. Ports of a 950 that are down cause further faults with codes of their own, as in
 MindCluster:
 
 | fault | derived code | level |
@@ -77,11 +77,11 @@ STATES: Final = {
 TAINTS_TAIL: Final = """\
 | effect | does |
 |---|---|
-| `None` | nothing; it is there to be seen |
+| `None` | nothing; it only informs |
 | `NoSchedule` | claims that do not tolerate it do not get the NPU |
 | `NoExecute` | the same, and pods that have the NPU are evicted |
 
-With `--evict-after` a fault must last so many seconds before its effect is `NoExecute`; until then
+With `--evict-after` a fault must last that many seconds before its effect is `NoExecute`; until then
 it is `NoSchedule`.
 
 `--taint-effect=SeparateNPU=NoSchedule,Network=None` changes effects; what it does not name keeps
@@ -89,10 +89,10 @@ its default. An API server that keeps no taints (Kubernetes 1.34 and 1.35, witho
 `DRADeviceTaints`) gets a slice without the NPU instead, and no pod is evicted.
 [`tolerates-fault.yaml`](../../k8s/examples/tolerates-fault.yaml) is a claim that tolerates faults.
 
-A device that only its holder keeps in the pool has the taint `npu.huawei.com/leaving:NoSchedule`,
-whatever `--taint-effect` says: no new claim gets it. Its NPU is to move to a device plugin
-resource, is gone, or is offered in another way now (`--partitioning`, the multi-die policy, or
-vNPUs that were cut by hand). The device leaves the pool when it is released.
+A device that stays in the pool only for its present holder has the taint
+`npu.huawei.com/leaving:NoSchedule`, whatever `--taint-effect` says: no new claim gets it. Its NPU
+moves to a device plugin resource, is gone, or is now offered in another way (`--partitioning`, the
+multi-die policy, or vNPUs that were cut by hand). The device leaves the pool when it is released.
 """
 
 # --- Events --------------------------------------------------------------------------------------
