@@ -1,4 +1,4 @@
-"""One chip's faults over time: what is wrong with it now, and since when.
+"""One chip's faults over time, and since when it has each.
 
 Pure and driven by the caller's clock (seconds since 1970). `note` takes an event and `see` a fresh
 reading, whose confirmed part decides; `health` is the chip's health at a time, and `next_change`
@@ -21,7 +21,7 @@ RECOVERY_LAG: Final = 1.0
 """Seconds by which a recovery or the health value mostly precedes the change of the code list."""
 
 _OCCURRENCE_LAG: Final = 0.125
-"""The first pause after an occurrence, which is to be known sooner."""
+"""The first pause after an occurrence, which must be known sooner."""
 
 START_SECONDS: Final = 150.0
 """How long a chip may take to start; MindCluster gives one that was reset as long."""
@@ -42,7 +42,7 @@ class ChipFaults:
         settle_seconds: How long a fault must last before it may evict pods.
 
     Attributes:
-        network: What is wrong with the chip's RoCE port; empty if nothing is known to be.
+        network: The known problem of the chip's RoCE port; empty if there is none.
     """
 
     def __init__(
@@ -59,8 +59,10 @@ class ChipFaults:
         self._memory = dict(memory or {})
         self._agreement = Agreement()
         self._pending: list[tuple[FaultEvent, float]] = []
-        self._recovering: dict[int, float] = {}  # listed codes, by when an event told their end
-        self._ahead: dict[int, tuple[float, float]] = {}  # told, not listed: begun when, told when
+        self._recovering: dict[int, float] = {}  # listed codes, by when their recovery came
+        self._ahead: dict[
+            int, tuple[float, float]
+        ] = {}  # not listed yet: begun when, event came when
         self._occurrences: dict[int, Occurrences] = {}
         self._read_at = 0.0
         self._unexplained: float | None = None  # since when no code explains the alarm
@@ -72,7 +74,7 @@ class ChipFaults:
 
     @property
     def memory(self) -> Mapping[int, CodeMemory]:
-        """What is remembered, by code."""
+        """The memory of each code."""
         return self._memory
 
     # --- what happens ----------------------------------------------------------------------------
@@ -103,12 +105,12 @@ class ChipFaults:
                 self._change(code, severity=event.severity)
 
     def ask(self, now: float) -> None:
-        """The chip is to be read, and has not answered yet."""
+        """A reading of the chip is due, and has not come yet."""
         self._asked_at = now if self._asked_at is None else min(self._asked_at, now)
 
     @property
     def is_asked(self) -> bool:
-        """Whether it is to be read, and has not answered yet."""
+        """Whether a reading is due, and has not come yet."""
         return self._asked_at is not None
 
     def see(self, reading: HealthSample, now: float) -> None:
@@ -121,7 +123,7 @@ class ChipFaults:
     def take(self, reading: HealthSample, now: float) -> None:
         """Take in a confirmed reading: the codes that it lists are active, others are not.
 
-        What was known stands while a reading is pending.
+        While a reading is pending, the one before it stands.
         """
         if not reading.pending or not self._was_read:
             self._reading = reading
@@ -166,8 +168,8 @@ class ChipFaults:
             if code not in self._table.levels:
                 self._change(code, alarm=reading.severity)
         for code in over - {ALARM_WITHOUT_CODE}:
-            told = self._recovering.get(code, now)
-            self._end(code, told if since <= told < now else now)
+            recovered = self._recovering.get(code, now)
+            self._end(code, recovered if since <= recovered < now else now)
 
     def _judge_absence(self, reading: HealthSample, now: float) -> None:
         """Take a chip that is gone, or does not finish its start, for one that dropped."""
@@ -200,7 +202,7 @@ class ChipFaults:
         """Whether a code can be the reason for an alarm.
 
         One that makes the chip unhealthy explains any alarm. A milder one explains what its event
-        said, or up to a major alarm if no event told its severity.
+        said, or up to a major alarm if no event had its severity.
         """
         known = self._memory[code]
         if known.since is None:
@@ -286,7 +288,7 @@ class ChipFaults:
         return min((at for at in times if at is not None), default=None)
 
     def _fault(self, code: int, known: CodeMemory) -> Fault | None:
-        rules = self._table.rules(code)  # another version may have had others
+        rules = self._table.rules(code)  # a memory may be of a version with other rules
         if rules.frequency is not None and known.separated is not None:
             level, rule, since = rules.frequency.level, str(rules.frequency), known.separated
         elif rules.duration is not None and known.lasting:

@@ -1,7 +1,7 @@
-"""What is remembered of one fault code of one chip.
+"""The memory of one fault code of one chip.
 
-`CodeMemory` outlasts a restart in `faults.json`, and has what the rules make of the code with time.
-`Occurrences` tells apart, for a minute, what events and lists say of one occurrence.
+`CodeMemory` outlasts a restart in `faults.json`, and applies the rules to the code with time.
+`Occurrences` keeps, for a minute, events and lists from counting one occurrence twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATIENCE: Final = 60.0
 
 
 class CodeMemory(BaseModel):
-    """What a restart must not lose of one code; times in seconds since 1970.
+    """The part that a restart must not lose; times in seconds since 1970.
 
     Attributes:
         since: When it began; None if it is not active.
@@ -143,20 +143,20 @@ class CodeMemory(BaseModel):
 class Occurrences:
     """How often one code came on one chip, counted from events and from the list of codes.
 
-    Both tell each occurrence, at different times and in either order, so each is counted apart.
-    Events tell every occurrence unless some are lost; the list shows an occurrence at most once,
+    Both show an occurrence, at different times and in either order, so each has its own count.
+    Events show every occurrence unless some are lost; the list shows an occurrence at most once,
     and none that is over before a reading. So the larger number is right.
 
     Attributes:
-        told: How many the events told.
+        heard: How many the events showed.
         listed: How many the list showed.
-        is_open: Whether events told the last occurrence, and not its end.
+        is_open: Whether an event began the last occurrence, and none ended it.
         is_listed: Whether the last list had the code.
         raised_at: When the last one came, as its event says.
         changed_at: When an event or a list brought news, in seconds since 1970.
     """
 
-    told: int = 0
+    heard: int = 0
     listed: int = 0
     is_open: bool = False
     is_listed: bool = False
@@ -164,21 +164,21 @@ class Occurrences:
     changed_at: float = 0.0
 
     def hear(self, event: FaultEvent, now: float) -> bool:
-        """Take in an event; return whether it tells an occurrence that was not counted yet."""
+        """Take in an event; return whether it shows an occurrence that was not counted yet."""
         before = self._count(now)
         if event.assertion is Assertion.RECOVERY:
-            if not self.is_open and self.told < self.listed:
-                self.told += 1  # its beginning was told before the subscription, or was lost
+            if not self.is_open and self.heard < self.listed:
+                self.heard += 1  # its first event came before the subscription, or was lost
             self.is_open = False
         elif event.assertion is Assertion.NOTICE:
-            self.told += 1
+            self.heard += 1
         elif event.assertion is Assertion.OCCURRENCE:
             is_repeated = self.is_open and (self.is_listed or event.raised_at == self.raised_at)
             if not is_repeated:
-                self.told += 1
+                self.heard += 1
                 self.is_open, self.raised_at = True, event.raised_at
         self.changed_at = now
-        return max(self.told, self.listed) > before
+        return max(self.heard, self.listed) > before
 
     def see(self, now: float, *, is_listed: bool) -> bool:
         """Take in a list; return whether it shows an occurrence that was not counted yet."""
@@ -188,7 +188,7 @@ class Occurrences:
         if is_listed != self.is_listed:
             self.changed_at = now
         self.is_listed = is_listed
-        return max(self.told, self.listed) > before
+        return max(self.heard, self.listed) > before
 
     def is_over(self, now: float) -> bool:
         """Whether nothing of it can matter any more."""
@@ -197,11 +197,11 @@ class Occurrences:
     def _count(self, now: float) -> int:
         """How many were counted; a lost event does not swallow an occurrence a minute later."""
         if is_stale(self.changed_at, now):
-            self.told = self.listed = 0
+            self.heard = self.listed = 0
             self.is_open = self.is_open and self.is_listed
-        return max(self.told, self.listed)
+        return max(self.heard, self.listed)
 
 
-def is_stale(told_at: float, now: float) -> bool:
+def is_stale(since: float, now: float) -> bool:
     """Whether the other one, list or event, has not followed in time."""
-    return not 0 <= now - told_at < PATIENCE
+    return not 0 <= now - since < PATIENCE

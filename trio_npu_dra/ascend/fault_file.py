@@ -1,9 +1,9 @@
-"""The file that carries what is known of faults over a restart, shared by two instances.
+"""The file that carries the history of faults over a restart, shared by two instances.
 
 During a rolling update both instances watch the same chips and write the same file. Each save takes
 over what the other one wrote since, chip by chip: it reads the file under a lock, and puts only its
-own changes into it. A release by hand is written down with its time, so that what was counted
-before it stays released, whichever instance writes next.
+own changes into it. The file has the time of a release by hand, so that earlier
+occurrences stay released, whichever instance writes next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    OnErrorOmit,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from trio_npu_dra.ascend.code_memory import CodeMemory, Seconds
 from trio_npu_dra.kit.base import file_lock, storage
@@ -45,19 +53,18 @@ class _Document(BaseModel):
     version: int = 1
     chips: dict[str, Any]
     places: dict[str, str] = {}
-    released: dict[str, Any] = {}
+    released: dict[str, OnErrorOmit[Annotated[Seconds, Field(strict=True)]]] = {}
     boot_id: str = ""
     booted: Seconds = 0.0
 
 
 _Code = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{1,9}$")]
 _CODES: Final = TypeAdapter(dict[_Code, CodeMemory])
-_SECONDS: Final = TypeAdapter(Seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultHistory:
-    """What is remembered of the node's faults.
+    """The history of the node's faults.
 
     Attributes:
         chips: By die id, the memory of each code; only of chips that have one.
@@ -96,17 +103,17 @@ class FaultFile:
             return FaultHistory()
 
     def exchange(self, ours: FaultHistory, base: FaultHistory, *, now: float) -> FaultHistory:
-        """Write what this instance changed since *base*, and take what the other one wrote.
+        """Write the changes of this instance since *base*, and take those of the other one.
 
         Blocks until it is on the disk.
 
         Args:
-            ours: What this instance knows.
-            base: What it knew at the last exchange.
-            now: In seconds since 1970; a release that is still to come is none.
+            ours: The history as this instance has it.
+            base: The same at the last exchange.
+            now: In seconds since 1970; a release after that is none.
 
         Returns:
-            What the file says now.
+            The history in the file.
 
         Raises:
             StorageError: The disk is full, read-only, or fails; or the lock stays taken.
@@ -156,7 +163,7 @@ class FaultFile:
                 int(code, 16): memory.moved(seconds) if seconds else memory
                 for code, memory in known.items()
             }
-        released = {key: at + seconds for key, at in file.released.items() if _is_time(at)}
+        released = {key: at + seconds for key, at in file.released.items()}
         return FaultHistory(chips=chips, places=file.places, released=released)
 
     def _check_size(self, data: bytes, chips: Mapping[str, Any]) -> None:
@@ -195,8 +202,8 @@ def merge(
     """Merge two histories that both started from *base* (pure).
 
     Whatever only one of them changed counts; where both changed a code of a chip, which both watch,
-    ours does. What came before a release does not count any more, whoever knows of it. One in the
-    future was written by a clock that was wrong.
+    ours does. Occurrences before a release no longer count, in whichever history they are. A
+    release in the future was written by a clock that was wrong.
     """
     released = {
         key: at
@@ -222,14 +229,6 @@ def _merged(base: dict[K, V], ours: dict[K, V], theirs: dict[K, V]) -> dict[K, V
     changed = {key for key in base.keys() | ours.keys() if base.get(key) != ours.get(key)}
     kept = {key: value for key, value in theirs.items() if key not in changed}
     return kept | {key: value for key, value in ours.items() if key in changed}
-
-
-def _is_time(value: object) -> bool:
-    try:
-        _SECONDS.validate_python(value, strict=True)
-    except ValidationError:
-        return False
-    return True
 
 
 def _error_text(error: StorageError | ValidationError) -> str:

@@ -36,7 +36,7 @@ class NodeFaults:
         folder: Where the file is; None keeps nothing over a restart.
         clock: Seconds since 1970.
         boot: This boot of the node by that clock, by which the file's times move along when
-            somebody sets the clock. None takes them as they are.
+            the clock is set. None takes them as they are.
         settle_seconds: How long a fault must last before it may evict pods.
     """
 
@@ -96,7 +96,7 @@ class NodeFaults:
 
     @property
     def is_saved(self) -> bool:
-        """Whether the file says what is known."""
+        """Whether the file is up to date."""
         return self._file is None or self._known() == self._saved
 
     def save(self) -> None:
@@ -148,7 +148,7 @@ class NodeFaults:
             self._places = {name: key for name, key in self._places.items() if key != uuid}
             self._places[chip.name] = uuid
             if uuid not in self._chips and chip.name in self._chips:
-                self._chips[uuid] = self._chips.pop(chip.name)  # it tells only now who it is
+                self._chips[uuid] = self._chips.pop(chip.name)  # its die id is known only now
         return uuid
 
     def _known(self) -> FaultHistory:

@@ -66,7 +66,7 @@ async def read_network(
     *,
     on_late: Callable[[str], object] = lambda _: None,
 ) -> str:
-    """What is wrong with a chip's RoCE port; empty if nothing is.
+    """The problem of a chip's RoCE port; empty if it has none.
 
     An answer that comes after this has raised goes to *on_late*.
 

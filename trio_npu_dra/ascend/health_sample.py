@@ -1,4 +1,4 @@
-"""What a look at a chip's health brings, and what several looks agree on."""
+"""One reading of a chip's health, and the agreement of several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ APART: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSample:
-    """What was read of a chip's health.
+    """A reading of a chip's health.
 
     Attributes:
         codes: The active codes with the library's words; None if they cannot be read.
@@ -43,7 +43,7 @@ class HealthSample:
 
 
 class Agreement:
-    """What the readings of one chip agree on: two in a row, or one and an event.
+    """Confirms readings of one chip: two in a row, or one and an event.
 
     Faults end pods, so no single reading makes one: the library may have answered out of a table
     that it was just writing. Pure, on the caller's clock.
@@ -56,7 +56,7 @@ class Agreement:
 
     @property
     def reread_at(self) -> float | None:
-        """When another reading can confirm the last one; None if nothing is to be confirmed."""
+        """When another reading can confirm the last one; None if nothing is in doubt."""
         times = [*self._once.values(), *([] if self._missing is None else [self._missing])]
         return min(times) + APART if times else None
 

@@ -78,15 +78,11 @@ async def list_chips(worker: DcmiWorker, dcmi: Dcmi, host: Host, known: Board) -
 class Listing:
     """Lists cards and chips, and decides when to list again.
 
-    The library reads the list of cards in `init`, so each listing begins with that. It lists when
-    the accelerators on the PCI bus or the NPUs' device nodes have changed (the Ascend driver makes
-    these anew when it starts), and, ever more rarely, while something is missing: a card, chip or
-    fact that is listed is not answered, an accelerator on the bus is not listed (it may be
-    booting), or a listed chip has been lost for long (it may have been reset, which the library
-    learns in `init` alone). A chip that a list lacks for the first time is looked for after the
-    shortest pause, and not before, because the next list decides whether it is gone. Once the pause
-    between two listings has grown to five minutes, an unlisted accelerator that was never known as
-    an NPU is no longer retried: it may not be one.
+    It lists when the accelerators on the PCI bus or the NPUs' device nodes have changed (a starting
+    Ascend driver makes new nodes), and, ever more rarely, while something is missing: a listed
+    card, chip or fact does not answer, an accelerator on the bus is not listed (it may be booting),
+    or a listed chip has been lost for long (it may have been reset, which the library learns in
+    `init` alone).
 
     Args:
         worker: Runs the calls.
@@ -116,10 +112,10 @@ class Listing:
 
         Args:
             board: The Board of the last listing.
-            is_chip_lost: Whether one of its listed chips has answered nothing but errors for long;
-                none is listed for that alone while the list cannot be read.
+            is_chip_lost: Whether one of its listed chips has answered nothing but errors for long.
         """
         now = trio.current_time()
+        # A listing that cannot run would only make the Board say so.
         is_chip_lost = is_chip_lost and not self._worker.in_the_way(
             partial(_is_harmless, self._host, board)
         )
@@ -133,7 +129,8 @@ class Listing:
             return False
         unlisted = set(board.unlisted_accelerators)
         if self._pause >= _LAST_RETRY_SECONDS:
-            unlisted &= {chip.pci_bus_id for chip in board.chips}  # gone, but on the bus
+            # An accelerator that was never known as an NPU may not be one.
+            unlisted &= {chip.pci_bus_id for chip in board.chips}
         return bool(board.unanswered or self._failure or unlisted or is_chip_lost)
 
     async def read(self, known: Board) -> Board | None:
@@ -158,7 +155,7 @@ class Listing:
                 "the Ascend driver does not list all accelerators on the PCI bus",
                 extra={"addresses": list(unlisted)},
             )
-        if any(chip.unlisted for chip in board.chips):
+        if any(chip.unlisted for chip in board.chips):  # the next list decides whether it is gone
             self._bus_at = self.retry_at = trio.current_time() + self._backoff.first
         return board
 

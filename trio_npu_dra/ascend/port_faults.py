@@ -27,15 +27,15 @@ UBOE_ONE_DOWN: Final = 0x110000002
 UBOE_TWO_DOWN: Final = 0x110001024
 
 SETTLE_SECONDS: Final = 5.0
-"""How long a chip's UB port must be down until the chip is judged apart from the others: a switch
-takes the ports of all chips down, one after the other. MindCluster looks as often."""
+"""How long a chip's UB port must be down until the chip is judged by itself: a switch takes the
+ports of all chips down, one after the other. MindCluster looks as often."""
 
 OTHERS_SECONDS: Final = 3.0
-"""When all are to be read, so that two readings say by then how the others are: events get lost."""
+"""When all chips are read, so that two readings show all ports by then: events get lost."""
 
 
 def uboe_faults(listed: Sequence[int]) -> dict[int, str]:
-    """What follows from a chip's list of codes, with words.
+    """The codes that follow from a chip's list of codes, with words.
 
     The Ascend driver lists a code once for each port that has the fault; a chip has two UBoE ports.
     """
@@ -49,15 +49,15 @@ def uboe_faults(listed: Sequence[int]) -> dict[int, str]:
 
 
 def with_ub_faults(board: Board, judged: Mapping[str, int | None], now: float) -> Board:
-    """The Board with what follows from UB ports that are down.
+    """The Board with the faults that follow from UB ports that are down.
 
     If the ports of all chips are, it is not the chips' fault. That stands for each chip until its
-    own ports are up again, because ports do not come back all at once. A chip that is gone says
-    nothing of that, and one that cannot be read keeps the others from being judged.
+    own ports are up again, because ports come back one by one. A chip that is gone does not
+    count, and one that cannot be read keeps the others from being judged.
 
     Args:
         board: Without these faults.
-        judged: What followed for each chip when it was judged last (`ub_code`), by name.
+        judged: The last `ub_code` of each chip, by name.
         now: In seconds since 1970.
     """
     down = _down(board)

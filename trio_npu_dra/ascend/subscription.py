@@ -26,7 +26,7 @@ CAPACITY: Final = 4096
 CODES: Final = 1024
 EVENTS_OF_CODE: Final = 16
 """Beyond that the last events are kept of so many codes of chips: no rule counts more than a few
-occurrences of one. Others are lost: their chips are read, but nobody knows how often they came."""
+occurrences of one. Others are lost: their chips are read, but their number is unknown."""
 
 _REFUSED_INTERVALS: Final = 60  # until a refused subscription is tried again
 

@@ -1,4 +1,4 @@
-"""Keep the Board true: every fault at once, every chip now and then, all chips when they change.
+"""Keep the Board true: each fault as it comes, each chip now and then, all chips when they change.
 
 The watcher reads a chip when a fault event names it, at most 20 times a second, and now and then in
 any case, because events can be lost. An event says which chip to read; the reading decides, also if
@@ -195,7 +195,7 @@ class _Watch:
         try:
             with watchdog.step(f"asking for the network of {chip.name}", limit=_STUCK_SECONDS):
                 problem = await read_network(self.worker, self.dcmi, chip.ref, on_late=on_late)
-        except DcmiError as error:  # what is known of the port stands
+        except DcmiError as error:  # the known state of the port stands
             if isinstance(error, NotSupported):
                 without.add(chip.name)
             log.debug("network health not read", extra={"npu": chip.name, "error": str(error)})
@@ -204,7 +204,7 @@ class _Watch:
         return True
 
     def take_network(self, chip: Chip, problem: str) -> None:
-        """Note what is wrong with a chip's port."""
+        """Note the problem of a chip's port; empty if it has none."""
         faults = self.faults.of(chip)
         if problem != faults.network:
             faults.network = problem
@@ -340,7 +340,7 @@ class _Watch:
         return reading
 
     def take(self, chip: Chip, reading: HealthSample) -> None:
-        """Take in what was read of a chip, and plan the next look at it."""
+        """Take in a reading of a chip, and plan the next one."""
         faults = self.faults.of(chip)
         faults.see(reading, self.faults.now())
         is_quick = not reading.is_whole or not self.subscription.is_active
