@@ -182,7 +182,7 @@ class Paced:
         return (self._relay.out > 0 and not is_held) or is_saving
 
     async def jump(self, seconds: float) -> None:
-        """Let so much time pass, and then what is due be done."""
+        """Let so much time pass, and all tasks do what is due then."""
         assert self._clock is not None
         self._clock.jump(seconds)
         await self.settle()

@@ -103,12 +103,12 @@ def test_a_chip_that_came_back_is_gone_only_after_two_readings() -> None:
 def test_a_chip_that_is_gone_stays_gone() -> None:
     """Another reading that says so makes it neither doubtful nor due for another one."""
     faults = well()
-    told = []
+    seen = []
     for second in range(6):
         faults.see(MISSING, START + second)
-        told.append((faults.health(START + second), faults.recheck_at))
-    assert told[0] != told[1]
-    assert told[1:] == [told[1]] * 5
+        seen.append((faults.health(START + second), faults.recheck_at))
+    assert seen[0] != seen[1]
+    assert seen[1:] == [seen[1]] * 5
     assert faults.recheck_at is None
 
 

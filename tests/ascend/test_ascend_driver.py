@@ -14,7 +14,7 @@ from trio_npu_dra.ascend.host import Host
 
 
 def test_a_node_with_the_driver_has_its_library(host: Host) -> None:
-    """Whose calls are told."""
+    """Its calls are reported."""
     calls: list[DcmiCall] = []
     dcmi = load_library(host, calls.append)
     assert dcmi is not None
@@ -23,11 +23,11 @@ def test_a_node_with_the_driver_has_its_library(host: Host) -> None:
 
 
 def test_a_node_without_npus_has_no_driver(tmp_path: Path) -> None:
-    """Which is no error."""
+    """That is no error."""
     assert load_library(Host(host_root=tmp_path, dev_root=tmp_path, sysfs_root=tmp_path)) is None
 
 
 def test_npus_without_a_driver_are_an_error(host: Host, tmp_path: Path) -> None:
-    """They cannot be served, and somebody expects it."""
+    """They cannot be served, and their owner expects it."""
     with pytest.raises(LibraryMissing, match="install the Ascend driver"):
         load_library(replace(host, host_root=tmp_path))

@@ -30,7 +30,7 @@ from trio_npu_dra.kit.base.health import HealthState
 def test_an_alarm_without_a_code_is_a_fault_once_the_list_had_time_to_explain_it(
     codes: dict[int, str] | None,
 ) -> None:
-    """Health and list are read apart: until they agree the chip is Unknown, and nobody evicted."""
+    """Health and list are read apart: until they agree the chip is Unknown, which evicts no pod."""
     faults = chip()
     faults.take(HealthSample(codes=codes, severity=Severity.CRITICAL), START)
     health = faults.health(START)
@@ -46,7 +46,7 @@ def test_an_alarm_without_a_code_is_a_fault_once_the_list_had_time_to_explain_it
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "alarm", "is_explained"),
+    ("code", "severity", "alarm", "is_explained"),
     [
         (PLAIN, None, Severity.MAJOR, True),
         (PLAIN, None, Severity.CRITICAL, False),
@@ -58,11 +58,11 @@ def test_an_alarm_without_a_code_is_a_fault_once_the_list_had_time_to_explain_it
     ],
 )
 def test_a_mild_code_explains_no_alarm_that_is_worse_than_it(
-    code: int, told: Severity | None, alarm: Severity, *, is_explained: bool
+    code: int, severity: Severity | None, alarm: Severity, *, is_explained: bool
 ) -> None:
     """Else a chip with a critical alarm would be healthy as long as it has any harmless code."""
     faults = chip()
-    faults.note(event(code, severity=told), START)
+    faults.note(event(code, severity=severity), START)
     faults.take(listing(code, severity=alarm), START)
     assert (faults.health(START).unmonitored == "") == is_explained
     faults.take(listing(code, severity=alarm), START + 1)
@@ -99,7 +99,7 @@ def rechecks(faults: ChipFaults, reading: HealthSample, start: float) -> list[fl
 
 
 def test_a_recovery_that_does_not_come_true_is_forgotten() -> None:
-    """Its code may be listed for long: it is looked for ever more rarely, for a minute."""
+    """Its code may be listed for long: the chip is read ever more rarely, for a minute."""
     faults = chip()
     faults.take(listing(BUSINESS), START)
     faults.note(event(BUSINESS, Assertion.RECOVERY), START)
@@ -187,16 +187,16 @@ def test_the_first_of_two_recoveries_decides_when_to_look() -> None:
 
 
 def test_an_alarm_without_a_code_is_as_severe_as_the_chip_says() -> None:
-    """It has no event that could tell; its code is zero."""
+    """It has no event with a severity; its code is zero."""
     faults = chip()
     for at, severity in enumerate((Severity.MAJOR, Severity.MAJOR, Severity.CRITICAL)):
         faults.take(listing(severity=severity), START + at)
-        told = [str(fault) for fault in faults.health(START + at).faults]
-    assert told == ["00000000 alarm without a code (SeparateNPU, unknown code, severity critical)"]
+        texts = [str(fault) for fault in faults.health(START + at).faults]
+    assert texts == ["00000000 alarm without a code (SeparateNPU, unknown code, severity critical)"]
 
 
-def test_the_time_in_which_a_chip_was_silent_explains_no_alarm() -> None:
-    """The list gets its second to explain it once there is one again."""
+def test_the_second_to_explain_an_alarm_begins_again_after_a_silence() -> None:
+    """Only a list can explain it."""
     faults = chip()
     faults.take(listing(severity=Severity.MAJOR), START)
     faults.take(HealthSample(unmonitored="busy"), START + 0.5)

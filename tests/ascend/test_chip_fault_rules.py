@@ -116,14 +116,14 @@ def test_rules_apply_as_in_the_model(
     ended, now = now, now + later
     frequency.advance(now)
 
-    told = [(f.level, f.rule, f.since) for f in faults.health(now).faults]
+    actual = [(f.level, f.rule, f.since) for f in faults.health(now).faults]
 
     expected: list[tuple[FaultLevel, str, float]] = []
     if frequency.separated is not None:
         expected = [(FaultLevel.MANUALLY_SEPARATE_NPU, str(frequency.rule), frequency.separated)]
     elif lasting_until is not None and now < lasting_until:
         expected = [(FaultLevel.PRE_SEPARATE_NPU, str(duration), ended)]
-    assert told == expected
+    assert actual == expected
     change = faults.next_change
     assert change is None or change > now
     assert [f.level for f in faults.health(change - 0.01 if change else now + 9 * DAY).faults] == [

@@ -50,36 +50,24 @@ def test_a_chip_that_was_never_asked_is_unknown() -> None:
     assert chip().health(START).state is HealthState.UNKNOWN
 
 
-def test_the_worst_of_several_faults_decides() -> None:
-    """A minor event never masks a worse one, in whichever order they come."""
-    faults = chip()
-    faults.take(listing(BUSINESS), START)
-    faults.take(listing(PLAIN, BUSINESS), START + 1)
-    health = faults.health(START + 1)
-    assert health.level is FaultLevel.RESTART_BUSINESS
-    assert health.state is HealthState.UNHEALTHY
-    assert [fault.since for fault in health.faults] == [START, START + 1]
-    assert health.message.startswith("81B38002 words 81B38002 (RestartBusiness, fault table); 80CD")
-
-
 @pytest.mark.parametrize(
     ("severity", "level"),
     [(Severity.MINOR, FaultLevel.NOT_HANDLE), (Severity.CRITICAL, FaultLevel.SEPARATE_NPU)],
 )
-def test_an_unknown_code_is_judged_by_its_own_severity_where_an_event_told_it(
+def test_an_unknown_code_is_judged_by_the_severity_of_its_event(
     severity: Severity, level: FaultLevel
 ) -> None:
-    """Else by the worst alarm of the chip."""
-    told, untold = chip(), chip()
-    told.note(event(UNKNOWN, severity=severity), START)
-    told.take(listing(UNKNOWN, severity=Severity.MAJOR), START)
-    assert told.health(START).level is level
-    untold.take(listing(UNKNOWN, severity=severity), START)
-    assert untold.health(START).level is level
+    """Without an event, by the worst alarm of the chip."""
+    with_event, without = chip(), chip()
+    with_event.note(event(UNKNOWN, severity=severity), START)
+    with_event.take(listing(UNKNOWN, severity=Severity.MAJOR), START)
+    assert with_event.health(START).level is level
+    without.take(listing(UNKNOWN, severity=severity), START)
+    assert without.health(START).level is level
 
 
-def test_an_event_without_a_severity_takes_none_back() -> None:
-    """What another event said of the code stands, against the alarm of the chip."""
+def test_an_event_without_a_severity_keeps_the_known_one() -> None:
+    """That of an earlier event, against the alarm of the chip."""
     faults = chip()
     faults.note(event(UNKNOWN, severity=Severity.MINOR), START)
     faults.note(event(UNKNOWN), START)
@@ -112,7 +100,7 @@ def test_a_chip_that_cannot_be_asked_keeps_its_faults() -> None:
 def test_an_unknown_code_keeps_its_level_while_the_chip_is_silent(
     silence: HealthSample, *, restart: bool
 ) -> None:
-    """A chip that says less is not better for it, nor after a restart."""
+    """Missing answers do not make a chip healthier, nor does a restart."""
     faults = chip()
     faults.take(listing(UNKNOWN, severity=Severity.MAJOR), START)
     before = faults.health(START).level
@@ -124,7 +112,7 @@ def test_an_unknown_code_keeps_its_level_while_the_chip_is_silent(
 
 
 def test_codes_that_cannot_be_read_for_once_come_no_second_time() -> None:
-    """The alarm is explained by what was known, and nothing is counted twice."""
+    """Known codes explain the alarm, and nothing is counted twice."""
     faults = chip()
     faults.take(listing(TWICE), START)
     faults.take(HealthSample(codes=None, severity=Severity.MAJOR), START + 5)
@@ -145,7 +133,7 @@ def come_and_go(faults: ChipFaults, code: int, at: float, seconds: float = 1) ->
 
 
 def test_gone_and_back_between_two_looks_counts_twice() -> None:
-    """Events tell what the looks would miss; one occurrence told by both counts once."""
+    """Events show what readings would miss; an occurrence that both show counts once."""
     faults = chip()
     faults.note(event(TWICE, at=START), START)
     faults.take(listing(TWICE), START)
@@ -197,7 +185,7 @@ def test_a_rule_of_another_version_does_not_speak() -> None:
 
 @pytest.mark.parametrize("late", [0.5, 60.0, 299.0])
 def test_an_event_that_is_late_tells_when_its_fault_came(late: float) -> None:
-    """Not the look that it led to."""
+    """Not the reading that followed."""
     faults = chip()
     faults.note(event(BUSINESS, at=START - late), START)
     faults.take(listing(BUSINESS), START)
@@ -213,7 +201,7 @@ def test_words_once_known_stay() -> None:
 
 
 def test_a_chip_is_back_although_its_codes_cannot_be_read() -> None:
-    """It answered: that is all it takes."""
+    """Any answer shows that it is there."""
     faults = chip()
     faults.take(HealthSample(gone=True), START)
     faults.take(HealthSample(codes=None), START + 1)
@@ -221,7 +209,7 @@ def test_a_chip_is_back_although_its_codes_cannot_be_read() -> None:
 
 
 def test_a_chip_that_does_not_finish_its_start_has_dropped() -> None:
-    """It is there all the same, and what is between two looks does not put that off."""
+    """It is listed all the same; errors between two readings do not delay that."""
     faults, starting = chip(), HealthSample(unmonitored="the chip is in its BIOS", starting=True)
     faults.take(listing(), START)
     for at in (10, 50, 159):

@@ -49,9 +49,9 @@ async def test_an_event_has_what_the_driver_says(dcmi: Dcmi, control: BoardContr
 
 def test_events_of_newer_drivers_do_no_harm(dcmi: Dcmi) -> None:
     """Numbers that we do not know are None; events of another kind are laid out otherwise."""
-    told: list[FaultEvent] = []
+    heard: list[FaultEvent] = []
     dcmi.init()
-    dcmi.subscribe(told.append)
+    dcmi.subscribe(heard.append)
     call = client._callbacks[-1]  # as the library's thread does
     event = c.dcmi_event()
     event.dms_event.deviceid, event.dms_event.event_id = 3, 0x80E01801
@@ -69,7 +69,7 @@ def test_events_of_newer_drivers_do_no_harm(dcmi: Dcmi) -> None:
         assertion=Assertion.OCCURRENCE,
         raised_at=1.5,
     )
-    assert told == [known, replace(known, severity=None, assertion=None)]
+    assert heard == [known, replace(known, severity=None, assertion=None)]
 
 
 async def test_a_process_subscribes_once(dcmi: Dcmi) -> None:

@@ -1,4 +1,4 @@
-"""What is remembered of faults over a restart, on real files."""
+"""The history of faults over a restart, on real files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_faults_belong_to_the_chip_not_to_its_place(
 
 
 async def test_a_card_that_moved_takes_its_faults_along(faults: NodeFaults) -> None:
-    """Also if it tells its die id late; two chips never share what is known of one."""
+    """Also if it tells its die id late; two chips never share one history."""
     assert not has_faults(faults, None, number=1)
     assert has_faults(faults, number=1)
     assert not has_faults(faults, None)
@@ -87,7 +87,7 @@ async def test_a_release_wakes_its_waiter_once() -> None:
         nursery.cancel_scope.cancel()
 
 
-# --- what is written -----------------------------------------------------------------------------
+# --- writing -------------------------------------------------------------------------------------
 
 
 async def test_only_news_are_written(
@@ -151,7 +151,7 @@ def test_a_write_removes_what_a_killed_writer_left(tmp_path: Path, faults: NodeF
     }
 
 
-# --- what is read --------------------------------------------------------------------------------
+# --- reading -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ async def test_a_newer_daemons_fields_do_no_harm(tmp_path: Path) -> None:
 def test_more_than_a_node_can_have_is_neither_read_nor_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, chips: int, codes: int, words: str
 ) -> None:
-    """A start has not the memory for it; what is written can be read."""
+    """A start has not the memory for it; any written file can be read."""
     memory = CodeMemory(since=1.0)
     many = {
         f"DIE-{chip}": dict.fromkeys(range(1, codes + 1), memory if codes < 1000 else CodeMemory())

@@ -1,4 +1,4 @@
-"""What two instances remember of faults in one file, and over a clock that somebody sets."""
+"""The history of faults of two instances in one file, and after the clock was set."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def on_a_clock_set_by(folder: Path, seconds: float, *, running: float) -> NodeFa
 
 
 @pytest.mark.parametrize("seconds", [1e8, -1e8])
-async def test_a_separation_lasts_as_long_when_somebody_sets_the_clock(
+async def test_a_separation_lasts_as_long_when_the_clock_is_set(
     tmp_path: Path, seconds: float
 ) -> None:
-    """By the node's clock it would be over at once, or begin only now."""
+    """By the node's clock it would end immediately, or begin only now."""
     faults = on_a_clock_set_by(tmp_path, 0.0, running=0.0)
     for at in range(5):
         faults.of(npu()).take(LINK_DOWN, 1e9 + 200 * at)

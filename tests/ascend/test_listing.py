@@ -228,29 +228,29 @@ async def test_a_call_that_hangs_with_a_pulled_card_does_not_keep_it_on_the_boar
 async def test_beside_a_call_that_hangs_with_a_chip_on_the_bus_pulled_cards_leave(
     listing: Listing, card: Card, beside_hung: Callable[[str, int], Awaitable[Board]]
 ) -> None:
-    """Cards cannot be listed then; the bus tells it twice."""
+    """Cards cannot be listed then; the bus must lack them twice."""
     board = await beside_hung("dcmi_get_device_health", 2)
     for is_pulled in (True, False, True):
         (card.pull if is_pulled else card.put_back)()
         known, board = board, await listing.read(board) or board
         assert board.chips == known.chips
-    told = await listing.read(board)
-    assert told is not None
-    assert [chip.gone for chip in told.chips] == [number == 5 for number in range(8)]
-    assert "not returned: dcmi_get_device_health of card 2 device 0" in told.gaps[0]
+    named = await listing.read(board)
+    assert named is not None
+    assert [chip.gone for chip in named.chips] == [number == 5 for number in range(8)]
+    assert "not returned: dcmi_get_device_health of card 2 device 0" in named.gaps[0]
 
 
-async def test_a_new_card_beside_a_hung_call_is_told(
+async def test_a_new_card_beside_a_hung_call_is_named(
     listing: Listing, card: Card, beside_hung: Callable[[str, int], Awaitable[Board]]
 ) -> None:
-    """The library cannot list it while any call is out; whoever looks at the Board learns why."""
+    """The library cannot list it while any call is out; the Board says why."""
     card.pull()
     board = await beside_hung("dcmi_get_device_health", 2)
     card.put_back()
     assert listing.is_due(board)
-    told = await listing.read(board)
-    assert told is not None
-    assert told.chips == board.chips
-    assert told.gaps[0].endswith("not returned: dcmi_get_device_health of card 2 device 0")
-    assert told.gaps[1:] == ("accelerator 0000:41:00.0 is not listed",)
-    assert await listing.read(told) is None
+    named = await listing.read(board)
+    assert named is not None
+    assert named.chips == board.chips
+    assert named.gaps[0].endswith("not returned: dcmi_get_device_health of card 2 device 0")
+    assert named.gaps[1:] == ("accelerator 0000:41:00.0 is not listed",)
+    assert await listing.read(named) is None

@@ -1,4 +1,4 @@
-"""Occurrences that events and a list of codes tell at different times, each counted once."""
+"""Occurrences that events and a list of codes show at different times, each counted once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def event(assertion: Assertion, raised_at: float) -> FaultEvent:
 
 @dataclass
 class Story:
-    """What happens to one code, and who tells it.
+    """The breaks of one code, and when events and lists show them.
 
     Attributes:
         breaks: Seconds until the code comes, and goes, in turn.
@@ -53,9 +53,9 @@ class Story:
             look += pause
             steps.append((look, 1, None, 0.0))
         counted = 0
-        for now, _, told, raised_at in sorted(steps, key=lambda step: step[:2]):
-            if told is not None:
-                counted += occurrences.hear(event(told, raised_at), now)
+        for now, _, assertion, raised_at in sorted(steps, key=lambda step: step[:2]):
+            if assertion is not None:
+                counted += occurrences.hear(event(assertion, raised_at), now)
             else:
                 before = [is_coming for at, is_coming in changes if at + self.list_lag <= now]
                 counted += occurrences.see(now, is_listed=bool(before) and before[-1])
@@ -74,7 +74,7 @@ stories = st.builds(
 
 @given(stories)
 def test_each_occurrence_counts_once(story: Story) -> None:
-    """Whoever is ahead, and whatever the list does not show."""
+    """Whether event or list is ahead, and also if the list misses it."""
     came, counted = story.counted()
     assert counted == came
 
@@ -86,8 +86,8 @@ def test_a_list_without_events_counts_nothing_twice(story: Story) -> None:
     assert counted <= came
 
 
-def test_what_one_alone_told_explains_nothing_for_ever() -> None:
-    """A lost event does not swallow an occurrence a minute later."""
+def test_a_lost_event_swallows_no_later_occurrence() -> None:
+    """A minute after the list alone has shown one, an event counts again."""
     occurrences = Occurrences()
     assert occurrences.see(START, is_listed=True)
     assert not occurrences.see(START + 1, is_listed=False)
@@ -96,8 +96,8 @@ def test_what_one_alone_told_explains_nothing_for_ever() -> None:
     assert occurrences.hear(event(Assertion.OCCURRENCE, START + 1), START + 1 + PATIENCE)
 
 
-def test_a_code_that_was_there_before_is_told_of_by_its_end_only() -> None:
-    """It came before the events did: the next that comes is a new one."""
+def test_the_end_of_an_old_code_is_no_occurrence() -> None:
+    """It began before the subscription; the next occurrence is a new one."""
     occurrences = Occurrences()
     assert occurrences.see(START, is_listed=True)
     assert not occurrences.hear(event(Assertion.RECOVERY, START - 50), START + 1)
@@ -105,8 +105,8 @@ def test_a_code_that_was_there_before_is_told_of_by_its_end_only() -> None:
     assert occurrences.hear(event(Assertion.OCCURRENCE, START + 2), START + 2)
 
 
-def test_one_occurrence_told_again_counts_once() -> None:
-    """Before the list has it by the time in the event; afterwards by that it is still there."""
+def test_a_repeated_event_counts_once() -> None:
+    """Known by its time before the list has the code, by the list afterwards."""
     occurrences = Occurrences()
     assert occurrences.hear(event(Assertion.OCCURRENCE, START), START)
     assert not occurrences.hear(event(Assertion.OCCURRENCE, START), START + 1)

@@ -131,7 +131,7 @@ def fallen(*others: Chip) -> Board:
 
 
 def judged(board: Board, before: int | None = None) -> set[int | None]:
-    """What follows for the two chips, of which this followed before."""
+    """The codes that follow for the two chips, after an earlier judgement."""
     known = {chip.name: before for chip in board.chips[:2]}
     after = with_ub_faults(board, known, SETTLE_SECONDS)
     return {ub_code(chip) for chip in after.chips[:2]}

@@ -159,7 +159,7 @@ async def test_a_chip_that_is_listed_again_is_not_gone(board: Board, look: Look)
 async def test_a_chip_with_another_physical_id_is_on_the_board_once(
     board: Board, look: Look, control: BoardControl, *, tells_die: bool
 ) -> None:
-    """After two lists that say so its old number is nobody's, and no chip is gone."""
+    """After two such lists no chip has its old number, and none is gone."""
     if not tells_die:
         control.set_return_code("dcmi_get_device_die_v2", -8255)
         board = replace(board, chips=tuple(replace(chip, uuid=None) for chip in board.chips))
@@ -267,10 +267,10 @@ async def test_a_chip_that_answers_goes_before_a_known_one_of_its_name(
 
 
 @pytest.mark.parametrize("profile", [load_profile("300i-duo-2")])
-async def test_a_dead_first_die_of_a_card_is_told_and_leaves_its_sister(
+async def test_a_dead_first_die_of_a_card_leaves_its_sister(
     board: Board, look: Look, dcmi: Dcmi, simulated: SimulatedBoard
 ) -> None:
-    """The library gives it no valid type: a known chip stays, one that was never known is told."""
+    """The library gives it no valid type: a known chip stays, an unknown one has a line."""
     (simulated.dev_root / "davinci0").unlink()
     dcmi.init()
     fresh = await look(board)

@@ -27,7 +27,7 @@ async def worker() -> AsyncIterator[DcmiWorker]:
 async def test_a_late_answer_is_used(
     paced: Paced, mock_clock: MockClock, control: BoardControl
 ) -> None:
-    """Meanwhile what was known stands, and others are watched."""
+    """Until then the known health stands, and other chips are watched."""
     await paced.start(mock_clock)
     control.list_fault(3, BUSINESS, Severity.MAJOR)
     await paced.jump_into(120, ("health", 3))
@@ -38,7 +38,7 @@ async def test_a_late_answer_is_used(
     await paced.jump(1)
     assert paced.codes(4) == [BUSINESS]
     await paced.let_go()
-    await paced.jump(1)  # no event told it: it is read a second time
+    await paced.jump(1)  # without an event a second reading must agree
     assert (paced.codes(3), paced.health(3).unmonitored) == ([BUSINESS], "")
 
 
@@ -96,7 +96,7 @@ async def test_chips_of_which_no_call_returns_are_unknown_soon(
     assert {chip.health.state for chip in paced.board.chips} == {HealthState.HEALTHY}
 
 
-async def test_a_port_that_answers_late_is_told(
+async def test_a_late_answer_of_a_port_is_used(
     paced: Paced, mock_clock: MockClock, control: BoardControl
 ) -> None:
     """Its call has a second."""
@@ -126,7 +126,7 @@ async def test_a_chip_that_dropped_is_not_back_by_a_late_answer(
 async def test_a_subscription_that_takes_long_is_one(
     paced: Paced, mock_clock: MockClock, control: BoardControl
 ) -> None:
-    """Until it answers chips are read in turn; a second one would be refused for ever."""
+    """Until it answers chips are read in turn; a second subscription would be refused."""
     paced.begin(mock_clock)
     await paced.jump_into(0, "subscribe")
     await paced.jump(6)

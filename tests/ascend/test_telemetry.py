@@ -70,7 +70,7 @@ async def test_the_power_of_a_310p_is_that_of_its_card(
 async def test_a_chip_that_hangs_is_busy(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, npu: Chip
 ) -> None:
-    """After a second; the next time at once."""
+    """After a second; the next time immediately."""
     function = "dcmi_get_device_temperature"
     control.hang(function, npu.physical_id)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What an answer says of a fact that may be missing."""
+"""Answers about a fact that may be missing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FAILED = DcmiError(-8005, "dcmi_get_device_hbm_info")
         (None, [FAILED], None, False),
     ],
 )
-def test_a_known_fact_changes_only_if_that_is_said_twice_in_a_row(
+def test_a_known_fact_changes_only_by_two_equal_answers_in_a_row(
     known: int | None,
     answers: list[int | DcmiError | None],
     value: int | None,

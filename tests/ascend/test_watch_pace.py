@@ -1,4 +1,4 @@
-"""When the watcher asks whom, on a clock that stands still until the test moves it."""
+"""When the watcher reads which chip, on a clock that stands still until the test moves it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_driver_that_refuses_is_asked_again_every_sixtieth_time(
 async def test_ports_are_asked_each_time_where_there_is_one(
     paced: Paced, mock_clock: MockClock, control: BoardControl
 ) -> None:
-    """What is wrong with one is told at once."""
+    """Its problem is published immediately."""
     control.set_return_code("dcmi_get_device_network_health", -8255, 5)
     await paced.start(mock_clock)
     await paced.jump(1)
@@ -198,7 +198,7 @@ async def test_a_rule_speaks_when_its_time_has_come(
     paced.watching.interval = NEVER
     control.list_fault(3, LINK, Severity.MINOR)
     await paced.start(mock_clock)
-    await paced.jump(1)  # no event told it: it is read a second time
+    await paced.jump(1)  # without an event a second reading must agree
     levels = []
     for pause in (19, 1):
         await paced.jump(pause)
@@ -261,7 +261,7 @@ async def test_a_listing_that_is_stuck_is_named(
 async def test_a_disk_that_is_stuck_is_named(
     paced: Paced, mock_clock: MockClock, control: BoardControl
 ) -> None:
-    """Faults are told all the same."""
+    """Faults are published all the same."""
     await paced.start(mock_clock)
     paced.faults.slow = trio.Event()
     control.list_fault(3, BUSINESS, Severity.MAJOR)

@@ -1,4 +1,4 @@
-"""Which chips the watcher finds."""
+"""The chips that the watcher finds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_chip_that_says_that_it_does_not_exist_is_gone_too(
 async def test_a_die_that_takes_its_sister_off_the_list_leaves_both_gone(
     watching: Watching, control: BoardControl, simulated: SimulatedBoard
 ) -> None:
-    """Under the union policy the whole card is unlisted once the cards are listed anew."""
+    """Under the union policy the whole card is unlisted once the cards are listed again."""
     await watching.start()
     control.set_gone(2)
     await watching.until(lambda board: board.by_name["npu-2"].gone)

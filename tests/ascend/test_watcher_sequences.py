@@ -1,7 +1,7 @@
 r"""Whatever happens to chips and to the watcher: in the end the Board is that of a fresh read.
 
 The board is simulated, its library real; faults come and go, events are ahead of the list of codes
-or behind it or say what is not so, calls fail, chips drop and return, and watchers end and begin,
+or behind it or without a fault, calls fail, chips drop and return, and watchers end and begin,
 in sequences that hypothesis makes up. A model says how often each fault came. With
 `--hypothesis-profile=full` the sequences are more, and longer. This looks for new ones, about eight
 minutes on two cores:
@@ -50,15 +50,15 @@ CALLS: Final = ("dcmi_get_device_health", "dcmi_get_device_errorcode_v2")
 Step: TypeAlias = Callable[["Play"], None]
 
 
-class Taught(Dcmi):
+class Shared(Dcmi):
     """A library of which many watchers share the one subscription: the last one gets the events."""
 
     handler: Callable[[FaultEvent], None] | None = None
-    tells = True
+    has_events = True
 
     def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
         """Call *handler* from now on, and no other."""
-        if not self.tells:
+        if not self.has_events:
             raise NotSupported(-8255, "dcmi_subscribe_fault_event", "not here")
         is_first, self.handler = self.handler is None, handler
         if is_first:
@@ -86,9 +86,9 @@ class Counts:
 
 
 class Play:
-    """What a sequence does: to chips at once, to the watcher when it is next awaited."""
+    """Takes the steps of a sequence: chips change now, the watcher when it is next awaited."""
 
-    def __init__(self, control: BoardControl, *, tells: bool) -> None:
+    def __init__(self, control: BoardControl, *, has_events: bool) -> None:
         self.control = control
         self.is_watched = True
         self._listed: dict[int, set[int]] = {chip: set() for chip in CHIPS}
@@ -98,10 +98,10 @@ class Play:
             self._clear(chip)
         self.counts = {chip: Counts() for chip in CHIPS}
         for counts in self.counts.values():
-            counts.is_exact = tells
+            counts.is_exact = has_events
 
     def turn(self, chip: int, code: int) -> None:
-        """A fault comes, or goes; the driver tells it."""
+        """A fault comes, or goes; an event says so."""
         self._finish(chip, code)
         if code in self._listed[chip]:
             self._listed[chip].discard(code)
@@ -316,16 +316,21 @@ async def follow(
             nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("tells", [True, False], ids=["events", "polling"])
+@pytest.mark.parametrize("has_events", [True, False], ids=["events", "polling"])
 def test_any_sequence_ends_in_the_board_of_a_fresh_read(
-    simulated: SimulatedBoard, host: Host, control: BoardControl, tmp_path: Path, *, tells: bool
+    simulated: SimulatedBoard,
+    host: Host,
+    control: BoardControl,
+    tmp_path: Path,
+    *,
+    has_events: bool,
 ) -> None:
-    """Occur, recover, notice, loss, restart, chip gone and back: the truth is read anew.
+    """Occur, recover, notice, loss, restart, chip gone and back: the truth is read again.
 
     And each occurrence was counted once.
     """
-    dcmi = Taught.load(simulated.root)
-    dcmi.tells = tells
+    dcmi = Shared.load(simulated.root)
+    dcmi.has_events = has_events
     folders = (tmp_path / f"faults-{number}" for number in count())
 
     @settings(max_examples=settings().max_examples // 4, suppress_health_check=list(HealthCheck))
@@ -333,6 +338,6 @@ def test_any_sequence_ends_in_the_board_of_a_fresh_read(
     def check(sequence: Sequence[tuple[Step, float]]) -> None:
         folder = next(folders)
         folder.mkdir()
-        trio.run(follow, sequence, Play(control, tells=tells), dcmi, host, folder)
+        trio.run(follow, sequence, Play(control, has_events=has_events), dcmi, host, folder)
 
     check()

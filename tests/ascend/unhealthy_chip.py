@@ -1,4 +1,4 @@
-"""A chip, and what is read of it when it is unhealthy."""
+"""A chip, and its reading when it is unhealthy."""
 
 from __future__ import annotations
 
