@@ -160,12 +160,15 @@ def test_a_write_removes_what_a_killed_writer_left(tmp_path: Path, faults: NodeF
 async def test_a_chip_whose_memory_makes_no_sense_costs_no_other(
     tmp_path: Path, codes: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Such as times that are no dates; the log names the chip."""
+    """Such as times that are no dates; the log names the chip once."""
     good = '{"80E01801": {"since": 1.0, "separated": 1.0}}'
     (tmp_path / "faults.json").write_text(f'{{"chips": {{"DIE-1": {codes}, "DIE-0": {good}}}}}')
     faults = NodeFaults(tmp_path)
     assert not faults.of(npu("DIE-1")).memory
     assert faults.of(npu()).health(2.0).level is FaultLevel.MANUALLY_SEPARATE_NPU
+    faults.of(npu("DIE-2")).take(UNHEALTHY, 100.0)
+    faults.save()
+    assert faults.is_saved
     (line,) = caplog.records
     assert vars(line)["chip"] == "DIE-1"
 
