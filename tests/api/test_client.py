@@ -13,8 +13,8 @@ from tests.api.watch_scenarios import assert_gone
 from trio_npu_dra.kit.api.answers import refusal
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials
-from trio_npu_dra.kit.api.envelopes import EventType
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta, ResourceClaim, ResourceSlice
+from trio_npu_dra.kit.api.parsing import EventType
 from trio_npu_dra.kit.api.transport import AT_ONCE, Transport
 from trio_npu_dra.kit.base.errors import Conflict, Forbidden, Gone, Invalid, KubeError, Unavailable
 from trio_npu_dra.lab.standins.api_state import ApiState

@@ -10,8 +10,8 @@ import pytest
 
 from tests.api.scenario import new_driver, slice_of
 from trio_npu_dra.kit.api.client import KubeClient, WatchEvent
-from trio_npu_dra.kit.api.envelopes import EventType
 from trio_npu_dra.kit.api.objects import Device, KubeObject, ResourceSlice
+from trio_npu_dra.kit.api.parsing import EventType
 from trio_npu_dra.kit.api.watch import View, list_and_watch
 from trio_npu_dra.kit.base.errors import Gone
 

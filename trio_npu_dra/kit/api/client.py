@@ -14,19 +14,21 @@ from trio_npu_dra.kit.api import paths
 from trio_npu_dra.kit.api.answers import Status, refusal
 from trio_npu_dra.kit.api.bodies import LIST_LIMIT
 from trio_npu_dra.kit.api.credentials import Credentials
-from trio_npu_dra.kit.api.envelopes import (
+from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.kit.api.pages import Listed, read_pages
+from trio_npu_dra.kit.api.parsing import (
     EventType,
+    NotUnderstood,
     ObjectList,
     RawEvent,
     Version,
     WithMetadata,
+    convert,
     parsed,
     part,
+    shortened,
     unreadable,
 )
-from trio_npu_dra.kit.api.objects import KubeObject
-from trio_npu_dra.kit.api.pages import Listed, read_pages
-from trio_npu_dra.kit.api.parsing import NotUnderstood, convert, shortened
 from trio_npu_dra.kit.api.transport import JSON, METADATA, Transport
 from trio_npu_dra.kit.base.errors import NotFound, Unavailable, Unreadable
 

@@ -15,9 +15,8 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from trio_npu_dra.kit.api import paths
-from trio_npu_dra.kit.api.envelopes import ObjectList, parsed
 from trio_npu_dra.kit.api.objects import KubeObject
-from trio_npu_dra.kit.api.parsing import NotUnderstood, convert, shortened
+from trio_npu_dra.kit.api.parsing import NotUnderstood, ObjectList, convert, parsed, shortened
 from trio_npu_dra.kit.base.errors import Unreadable
 
 K = TypeVar("K", bound=KubeObject)

@@ -13,8 +13,8 @@ import anyio
 
 from trio_npu_dra.kit.api.bodies import LIST_LIMIT
 from trio_npu_dra.kit.api.client import OBJECTS_LIMIT, KubeClient, WatchEvent
-from trio_npu_dra.kit.api.envelopes import EventType
 from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.kit.api.parsing import EventType
 from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base.errors import Gone, KubeError, Unavailable, Unreadable
 
