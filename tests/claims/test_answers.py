@@ -190,25 +190,6 @@ async def test_three_claims_with_three_requests_each_reach_the_right_containers(
     }
 
 
-@pytest.mark.parametrize(
-    ("requests", "names"),
-    [
-        (("npu/best",), ("npu",)),
-        (("npu/best", "npu/second"), ("npu",)),
-        (("one/best", "two"), ("one", "two")),
-    ],
-)
-async def test_a_device_is_told_once_with_base_names(
-    node: NodeOnDisk, requests: tuple[str, ...], names: tuple[str, ...]
-) -> None:
-    """Whatever subrequest was chosen, and however many requests it serves."""
-    node.source.store(
-        claim("a", *(result("npu-0", request, admin_access=True) for request in requests))
-    )
-
-    assert await given(node, "a") == {"a": [device("uid-a", "npu-0", *names)]}
-
-
 async def test_two_admins_and_a_user_share_an_npu(node: NodeOnDisk) -> None:
     """In one call; each claim has a CDI device of its own."""
     node.source.store(

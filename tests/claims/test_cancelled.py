@@ -13,7 +13,6 @@ from tests.claims.node import NodeOnDisk, claim, ref, result
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.base.errors import Unavailable
-from trio_npu_dra.kit.kubelet.driver import ClaimRef
 
 A, B = ref("a"), ref("b")
 
@@ -140,20 +139,3 @@ async def test_a_call_can_be_cancelled_at_each_checkpoint(
     both = {frozenset({"uid-a", "uid-b"})} if is_prepare or is_contended else set()
     assert seen == {frozenset[str](), *both}
     assert step > 10 or not is_prepare
-
-
-async def test_a_cancelled_call_does_not_keep_the_lock(
-    quick_node: NodeOnDisk, autojump_clock: MockClock
-) -> None:
-    """A call that waits behind it goes on."""
-    del autojump_clock
-    quick_node.source.store(claim("a", result("npu-2")))
-    claims = await start_on(quick_node)
-    refs: list[ClaimRef] = [A]
-    async with trio.open_nursery() as nursery:
-        await nursery.start(hold_lock_for_a_while, quick_node)
-        with trio.move_on_after(0.005) as scope:
-            await claims.prepare(refs)
-        with trio.fail_after(1):
-            assert not (await claims.prepare(refs))["uid-a"].error
-    assert scope.cancelled_caught

@@ -11,7 +11,6 @@ from tests.holds.entries import held
 from tests.synced import syncs
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.holds.entry import host_nodes
-from trio_npu_dra.kit.base.errors import StorageError
 
 
 def node_edit(name: str) -> dict[str, object]:
@@ -144,13 +143,3 @@ def test_a_scan_finds_our_files_only(node: NodeOnDisk) -> None:
         "npu.huawei.com-npu_b.yaml",
         "x.org-npu_c.json",
     }
-
-
-def test_a_folder_that_cannot_be_used_is_named(node: NodeOnDisk) -> None:
-    """A file is in its place."""
-    node.cdi_root.write_text("")
-
-    with pytest.raises(StorageError, match=r"cannot read .*/cdi"):
-        node.cdi().scan()
-    with pytest.raises(StorageError, match=r"/cdi"):
-        write(node.cdi())

@@ -92,7 +92,9 @@ async def test_a_claim_that_is_read_is_noted_while_it_is_held(node: NodeOnDisk) 
     """A claim that is read again and has one pod then, or is held no more, is forgotten."""
     ledger = node.ledger()
     shared: Observable[Mapping[str, SharedClaim]] = Observable({})
-    reader = ContentionObserver(node.source, ledger, shared, driver_name=DRIVER, pool_name=POOL)
+    reader = ContentionObserver(
+        reader=node.source, ledger=ledger, shared=shared, driver_name=DRIVER, pool_name=POOL
+    )
     claims = node.start(ledger=ledger)
     for name in ("a", "b", "c"):
         node.source.store(reserved(claim(name, result("npu-2")), "one", "two"))

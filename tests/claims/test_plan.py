@@ -36,18 +36,6 @@ def plan(
     return allocation, offers_of(allocation, pool_name=POOL, by_name=by_name, gaps=on.gaps)
 
 
-def test_each_device_is_planned_with_its_request() -> None:
-    """In order of the results."""
-    allocation, planned = plan(claim("a", result("npu-3", "big"), result("npu-1", "small")))
-
-    assert [(given.device, given.requests) for given in allocation] == [
-        ("npu-3", ("big",)),
-        ("npu-1", ("small",)),
-    ]
-    assert {given.pool for given in allocation} == {POOL}
-    assert [offer.chips for offer in planned] == [(npu(3),), (npu(1),)]
-
-
 def test_a_module_is_planned_with_both_dies() -> None:
     """As it is offered."""
     dies = tuple(
@@ -59,17 +47,6 @@ def test_a_module_is_planned_with_both_dies() -> None:
     assert offer.chips == dies
     with pytest.raises(UnknownDevice, match=r"npu-2 does not exist .* \(it has module-1\)"):
         plan(claim("a", result("npu-2")), union)
-
-
-def test_shares_of_one_device_are_kept_apart() -> None:
-    """Each by its id."""
-    both = (result("npu-2", name, share_id=name) for name in ("one", "two"))
-    allocation, _ = plan(claim("a", *both))
-
-    assert [(given.requests, given.share_id) for given in allocation] == [
-        (("one",), "one"),
-        (("two",), "two"),
-    ]
 
 
 def test_an_unhealthy_npu_is_planned() -> None:

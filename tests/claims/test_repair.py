@@ -33,21 +33,6 @@ def restart(node: NodeOnDisk, nursery: trio.Nursery) -> Callable[[], Awaitable[N
     return partial(nursery.start, keep_cdi_files, node.ledger(), node.cdi())
 
 
-async def test_a_start_puts_wrong_files_right_and_sweeps_parts_of_files(
-    node: NodeOnDisk, claims: NodeClaims, restart: Callable[[], Awaitable[None]]
-) -> None:
-    """Such as after a new Ascend driver, a power cut or a kill."""
-    del claims
-    before = node.cdi_path("uid-a").read_bytes()
-    node.cdi_path("uid-a").write_bytes(b"")
-    (node.cdi_root / ".npu.huawei.com-npu_uid-a.json.5f3a01c2").write_bytes(b"")
-
-    await restart()
-
-    assert node.cdi_path("uid-a").read_bytes() == before
-    assert not node.unfinished_files()
-
-
 async def test_a_lost_file_comes_back_and_an_orphan_goes(
     node: NodeOnDisk,
     claims: NodeClaims,

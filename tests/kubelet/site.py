@@ -16,6 +16,7 @@ from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.ascend.offers import NO_PARTITIONS
 from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
@@ -109,6 +110,7 @@ class Site:
             ),
             driver_name=self.driver,
             pool_name=POOL,
+            partitioning=Observable(NO_PARTITIONS),
         )
         return NodeClaims(planner, patience=AT_ONCE)
 

@@ -8,6 +8,7 @@ The kubelet does not call when a second pod uses a prepared claim.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from trio_npu_dra.agent.claims.plan import allocation_of
 from trio_npu_dra.agent.claims.planner import ClaimReader
@@ -46,10 +47,11 @@ def shared_claim(claim: ResourceClaim, *, driver_name: str, pool_name: str) -> S
     return SharedClaim(holder=holder, devices=tuple(devices), pods=tuple(pods))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContentionObserver:
     """A ClaimReader that notes claims of several pods.
 
-    Args:
+    Attributes:
         reader: Reads the claims.
         ledger: Claims outside of it are forgotten.
         shared: Set to the claims of several pods, by UID.
@@ -57,20 +59,11 @@ class ContentionObserver:
         pool_name: The pool of this node.
     """
 
-    def __init__(
-        self,
-        reader: ClaimReader,
-        ledger: Ledger,
-        shared: Observable[Mapping[str, SharedClaim]],
-        *,
-        driver_name: str,
-        pool_name: str,
-    ) -> None:
-        self._reader = reader
-        self._ledger = ledger
-        self._shared = shared
-        self._driver_name = driver_name
-        self._pool_name = pool_name
+    reader: ClaimReader
+    ledger: Ledger
+    shared: Observable[Mapping[str, SharedClaim]]
+    driver_name: str
+    pool_name: str
 
     async def get(
         self,
@@ -81,10 +74,10 @@ class ContentionObserver:
         is_cached: bool = False,
     ) -> ResourceClaim:
         """Read one claim, and note its pods; see `ClaimReader`."""
-        claim = await self._reader.get(kind, name, namespace, is_cached=is_cached)
+        claim = await self.reader.get(kind, name, namespace, is_cached=is_cached)
         uid = claim.metadata.uid or ""
-        known = self._ledger.by_uid
-        kept = {key: one for key, one in self._shared.value.items() if key in known and key != uid}
-        found = shared_claim(claim, driver_name=self._driver_name, pool_name=self._pool_name)
-        self._shared.set(kept | ({uid: found} if found is not None else {}))
+        known = self.ledger.by_uid
+        kept = {key: one for key, one in self.shared.value.items() if key in known and key != uid}
+        found = shared_claim(claim, driver_name=self.driver_name, pool_name=self.pool_name)
+        self.shared.set(kept | ({uid: found} if found is not None else {}))
         return claim

@@ -229,6 +229,7 @@ class ClaimLifecycle:
     # --- one claim with steps ---------------------------------------------------------------------
 
     async def _stepwise(self, goal: Goal, uid: str, plan: ClaimPlan | None) -> Outcome:
+        """Follow the table for one claim to the end; the record says where an error stopped it."""
         patience = 0.0 if goal is Goal.REPAIR else PATIENCE_SECONDS
         try:
             async with self._locks.hold(uid, patience_seconds=patience):
@@ -237,7 +238,6 @@ class ClaimLifecycle:
             return error
 
     async def _go_on(self, goal: Goal, uid: str, plan: ClaimPlan | None) -> Entry | None:
-        """Follow the table for one claim to the end; the record says where an error stopped it."""
         async with self._ledger.exclusive():
             action = self._action(goal, uid, plan)
             is_about_steps = self._takes_steps(uid, action)

@@ -22,7 +22,7 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.container import DeviceNode, chip_nodes, partition_nodes
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.ascend.offers import NO_PARTITIONS, Offer, PartitionMode, Standing
+from trio_npu_dra.ascend.offers import Offer, PartitionMode, Standing
 from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base.errors import ClaimNotAllocated, DriverError, NotFound
 from trio_npu_dra.kit.base.observable import Observable
@@ -102,9 +102,7 @@ class ClaimPlanner:
     cdi: CdiFolder
     driver_name: str
     pool_name: str
-    partitioning: Observable[PartitionMode] = field(
-        default_factory=lambda: Observable(NO_PARTITIONS)
-    )
+    partitioning: Observable[PartitionMode]
 
     def look(self) -> Look:
         """Look at the node; what a claim does not need is never worked out."""

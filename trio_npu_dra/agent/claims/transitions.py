@@ -82,14 +82,7 @@ def situation(
     is_unreadable: bool,
     is_whole: bool,
 ) -> Situation:
-    """How far a claim's hold got (pure).
-
-    Args:
-        entry: The claim's entry in the ledger.
-        allocation: The allocation of now; None where that does not matter.
-        is_unreadable: Whether the claim has a record that cannot be read.
-        is_whole: Whether the entry is ready and its steps' work still stands.
-    """
+    """How far a claim's hold got (pure), seeing its entry and the allocation of now, if any."""
     if entry is None:
         return Situation.UNREADABLE if is_unreadable else Situation.ABSENT
     if entry.state is EntryState.UNDOING:

@@ -53,8 +53,8 @@ def parse_config(parameters: Any, *, origin: str) -> NpuConfig:
     """
     try:
         return NpuConfig.model_validate(parameters)
-    except ValidationError as error:
-        raise InvalidOpaqueConfig(refusal(_problems(error), origin=origin)) from None
+    except ValidationError:
+        raise InvalidOpaqueConfig(refusal(problems(parameters), origin=origin)) from None
 
 
 def problems(parameters: Any) -> Sequence[Problem]:
@@ -62,7 +62,7 @@ def problems(parameters: Any) -> Sequence[Problem]:
     try:
         NpuConfig.model_validate(parameters)
     except ValidationError as error:
-        return _problems(error)
+        return [_explain(details) for details in error.errors(include_url=False)]
     return ()
 
 
@@ -108,10 +108,6 @@ def _cut(text: str) -> str:
 def _field(path: Path) -> str:
     """`env[].name`."""
     return "".join("[]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
-
-
-def _problems(error: ValidationError) -> Sequence[Problem]:
-    return [_explain(details) for details in error.errors(include_url=False)]
 
 
 def _explain(details: ErrorDetails) -> Problem:

@@ -125,9 +125,9 @@ async def _keep_claims(
     """Start the tasks that repair claims; return what prepares claims for the kubelet."""
     settings = node.settings
     reader = ContentionObserver(
-        kube,
-        node.ledger,
-        node.shared,
+        reader=kube,
+        ledger=node.ledger,
+        shared=node.shared,
         driver_name=settings.driver_name,
         pool_name=settings.node_name,
     )
