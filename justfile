@@ -85,35 +85,20 @@ imports:
 protos *arguments:
     python protos/generate.py {{arguments}}
 
-# write the table of docs/metrics.md anew from the code
-metrics:
-    python -m trio_npu_dra.agent.observe.catalog docs/metrics.md
-
-# write the JSON schema of the config anew from its model
-config:
-    python -m tests.config.schema
-
-# write the tables of docs/helm.md and the chart's schema anew from comments and code
-values:
-    python -m dev.site.chart_values
-
-# draw the simulated nodes of docs/topology.md anew, and examine those of docs/doctor.md
+# draw the simulated nodes of docs/topology.md, and examine those of docs/doctor.md
 pictures:
     python -m dev.site.topology_pictures
     python -m dev.site.doctor_outputs
 
-# write the pages of docs/reference that are made from the code anew
-reference:
-    python -m dev.site.reference
-
-# write anew what is made from metrics, flags, errors and Events: after a change of one
-generated: metrics values reference
+# write every page and schema that is made from the code: flags, metrics, errors, Events, values, configs
+generated:
+    python -m dev.site.generated
 
 # build the docs site into build/site; `serve` shows it, `check` opens it in Chromium (needs node, npm)
 docs *arguments:
     python -m dev.site {{arguments}}
 
-# write outputs and pictures of docs/kubectl-npu.md anew
+# write outputs and pictures of docs/kubectl-npu.md
 explanations:
     python -m dev.explain.page
 

@@ -1,6 +1,6 @@
 """The chart's values: their tables in docs/helm.md, and what code says of them in the schema.
 
-`just values` writes both.
+`just generated` writes both.
 """
 
 from __future__ import annotations
@@ -169,13 +169,3 @@ def _shown(default: Any) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", r"\|")
-
-
-def main() -> None:
-    """Write both files."""
-    SCHEMA.write_text(schema_text(), encoding="utf-8")
-    PAGE.write_text(page_text(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

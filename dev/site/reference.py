@@ -1,11 +1,11 @@
-"""The pages of docs/reference that are made from the code: `just reference` writes them anew."""
+"""The pages of docs/reference that are made from the code: `just generated` writes them."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, get_args, get_origin
 
@@ -14,7 +14,6 @@ from pydantic.fields import FieldInfo
 
 import trio_npu_dra
 from dev.site import words
-from dev.site.stage import ROOT
 from trio_npu_dra.agent.cli import main
 from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED, TaintPolicy
 from trio_npu_dra.agent.report.news import Reason
@@ -36,7 +35,7 @@ _OF_OTHERS: Final[Mapping[str, type[PluginSettings]]] = {
     "health": PluginSettings,
     "inspect": NodeSettings,
 }
-_MADE: Final = "<!-- Made by `just reference` from the code: change it there. -->\n\n"
+_MADE: Final = "<!-- Made by `just generated` from the code: change it there. -->\n\n"
 
 
 def flags_page() -> str:
@@ -131,15 +130,6 @@ def errors_page() -> str:
     return "".join(parts)
 
 
-PAGES: Final[Mapping[str, Callable[[], str]]] = {
-    "docs/reference/errors.md": errors_page,
-    "docs/reference/events.md": events_page,
-    "docs/reference/flags.md": flags_page,
-    "docs/reference/taints.md": taints_page,
-}
-"""Each page, and what makes it."""
-
-
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -212,14 +202,3 @@ def _text(message: ast.expr) -> str:
             )
             return text.replace("……", "…")
     return ""
-
-
-def write_all(root: Path) -> None:
-    """Write all pages below *root*."""
-    for name, content in PAGES.items():
-        (root / name).parent.mkdir(exist_ok=True)
-        (root / name).write_text(content(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write_all(ROOT)

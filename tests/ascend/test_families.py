@@ -127,7 +127,7 @@ PLACES: Final[Mapping[str, Callable[[ChipFamily], object]]] = {
         and (not TRAITS[family].splits or family in {row[0] for row in CHIPS.values()})
     ),
     "docs/mindcluster.md: its labels": says_its_labels,
-    "charts/trio-npu-dra/values.schema.json: a class (just values)": may_have_a_class,
+    "charts/trio-npu-dra/values.schema.json: a class (just generated)": may_have_a_class,
 }
 """What each family needs beside its member of `ChipFamily`, in the order of writing it."""
 

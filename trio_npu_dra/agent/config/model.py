@@ -1,7 +1,7 @@
 """The config object that a ResourceClaim or DeviceClass may carry for this driver.
 
 The admission policy in CEL (k8s/base/npu-config.yaml) has the same rules, written by hand, and
-`just config` writes the JSON schema from these classes. docs/config.md explains the fields.
+The JSON schema is made from these classes. docs/config.md explains the fields.
 """
 
 from __future__ import annotations

@@ -6,10 +6,8 @@ counters, `_info` for facts that are labels.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Final
 
 PREFIX: Final = "npu_dra_"
@@ -216,26 +214,3 @@ BUILD_INFO = _gauge(
 CATALOG: Final = tuple(
     value for value in globals().copy().values() if isinstance(value, Definition)
 )
-
-
-_HEADER: Final = "| metric | kind | labels | meaning |"
-
-
-def table() -> str:
-    """The catalog as a table for docs/metrics.md."""
-    rows = [
-        f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} "
-        f"| {metric.meaning} |"
-        for metric in CATALOG
-    ]
-    return "\n".join((_HEADER, "|---|---|---|---|", *rows)) + "\n"
-
-
-def with_table(page: str) -> str:
-    """A page that ends in the table, with the table as it is now."""
-    return page.partition(_HEADER)[0] + table()
-
-
-if __name__ == "__main__":
-    for path in map(Path, sys.argv[1:]):
-        path.write_text(with_table(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Writes the JSON schema of the config, for editors and other tools; `just config` runs it."""
+"""The JSON schema of the config, for editors and other tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,3 @@ def content() -> str:
 
 def _untitled(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return {name: value for name, value in pairs if name != "title"}
-
-
-if __name__ == "__main__":
-    FILE.write_text(content(), encoding="utf-8")
