@@ -81,8 +81,8 @@ TAINTS_TAIL: Final = """\
 | `NoSchedule` | claims that do not tolerate it do not get the NPU |
 | `NoExecute` | the same, and pods that have the NPU are evicted |
 
-With `--evict-after` a fault must last that many seconds before its effect is `NoExecute`; until then
-it is `NoSchedule`.
+With `--evict-after` a fault must last that many seconds before its effect is `NoExecute`; until
+then it is `NoSchedule`.
 
 `--taint-effect=SeparateNPU=NoSchedule,Network=None` changes effects; what it does not name keeps
 its default. An API server that keeps no taints (Kubernetes 1.34 and 1.35, without the feature gate
