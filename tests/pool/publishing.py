@@ -83,7 +83,7 @@ class Subject:
     def edit(self, index: int = 0) -> None:
         """Take the first device out of a slice and label it, as someone with an editor would."""
         stored = self.slices[index]
-        spec = stored.spec.model_copy(update={"devices": (stored.spec.devices or ())[1:]})
+        spec = stored.spec.model_copy(update={"devices": stored.spec.devices[1:]})
         metadata = stored.metadata.model_copy(update={"labels": {"a": "b"}})
         self.state.put(stored.model_copy(update={"spec": spec, "metadata": metadata}))
 
@@ -95,7 +95,7 @@ class Subject:
     @property
     def devices(self) -> Devices:
         """The devices that the API server has."""
-        return tuple(device for item in self.slices for device in item.spec.devices or ())
+        return tuple(device for item in self.slices for device in item.spec.devices)
 
     @property
     def writes(self) -> int:

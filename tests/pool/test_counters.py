@@ -68,7 +68,7 @@ PARTITIONS = (partition("npu-0-a"), partition("npu-0-b"), partition("npu-1-a", "
 def laid_out(subject: Subject) -> list[tuple[tuple[CounterSet, ...], Devices]]:
     """What the API server has, slice by slice."""
     specs = [item.spec for item in subject.slices]
-    return [(spec.shared_counters or (), spec.devices or ()) for spec in specs]
+    return [(spec.shared_counters, spec.devices) for spec in specs]
 
 
 async def test_counter_sets_are_published_before_the_devices_that_consume_from_them(

@@ -161,7 +161,7 @@ def test_a_plan_reaches_the_pool_and_then_rests(before: Devices, after: Devices)
     assert len(generations(reached)) == 1
     assert {item.spec.pool.resource_slice_count for item in reached} == {len(reached)}
     in_order = sorted(reached, key=lambda item: item.metadata.name)
-    assert tuple(untimed(d) for item in in_order for d in item.spec.devices or ()) == after
+    assert tuple(untimed(d) for item in in_order for d in item.spec.devices) == after
     assert plan(reached, pool(*after)) == ()
 
 

@@ -28,7 +28,7 @@ from trio_npu_dra.lab.standins.api_state import ApiState
 
 def owner(stored: ResourceSlice) -> str:
     """The uid of a slice's owner."""
-    (reference,) = stored.metadata.owner_references or ()
+    (reference,) = stored.metadata.owner_references
     return reference.uid
 
 

@@ -95,7 +95,7 @@ class Editor(Reach):
         answer = await super().ask(asked, method, path, body, limit=limit, accept=accept)
         if method == "POST" and self.asked["create"] == 1:
             (stored,) = self.state.all(ResourceSlice)
-            spec = stored.spec.model_copy(update={"devices": (stored.spec.devices or ())[1:]})
+            spec = stored.spec.model_copy(update={"devices": stored.spec.devices[1:]})
             self.state.put(stored.model_copy(update={"spec": spec}))
             await trio.sleep(1)  # meanwhile the watch shows both
         return answer

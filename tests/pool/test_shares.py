@@ -62,7 +62,7 @@ def test_as_many_plain_requests_fit_as_there_are_shares(
     """The API server accepts each of their capacities."""
     chip = replace(FULL, memory_bytes=mebibytes << 20, ai_cores=cores)
     (device,) = build(shares=shares, board=Board(chips=(chip,)))
-    for part in (device.capacity or {}).values():
+    for part in device.capacity.values():
         policy = part.request_policy
         assert policy is not None
         assert policy.valid_range is not None
@@ -89,8 +89,8 @@ def test_a_device_is_whole_where_shares_are_not_wanted_or_not_kept(
     """A server that does not keep them is worth a log line."""
     (device,) = build(shares=shares, keeps=keeps)
     assert device.allow_multiple_allocations is None
-    assert set(device.capacity or {}) == {"aiCores", "memCapacity"}
-    assert all(part.request_policy is None for part in (device.capacity or {}).values())
+    assert device.capacity.keys() == {"aiCores", "memCapacity"}
+    assert all(part.request_policy is None for part in device.capacity.values())
     assert not caplog.messages or "are published as a whole" in caplog.text
 
 
@@ -113,7 +113,7 @@ def test_a_share_flag_set_for_claims_is_not_published() -> None:
         (device,) = build_devices(
             available(board, ()), board, policy, ServerFeatures(), shared_for_claims=keys
         )
-        return (device.attributes or {})["deviceShare"].bool_
+        return device.attributes["deviceShare"].bool_
 
     assert published() is True
     assert published(FULL.key) is False

@@ -31,8 +31,8 @@ def test_a_stored_time_is_kept(wanted: str | None, written: str | None) -> None:
     times = [
         added.time_added
         for write in writes
-        for device in write.slice.spec.devices or ()
-        for added in device.taints or ()
+        for device in write.slice.spec.devices
+        for added in device.taints
     ]
     assert times == ([written] if written else [])
 
@@ -49,8 +49,8 @@ def test_a_stored_time_that_is_no_date_gives_way(stored: str) -> None:
     """The API server takes years that Python has not."""
     existing = numbered(0, tainted(DEVICE, taint(time=stored)))
     (write,) = plan([existing], pool(tainted(DEVICE, taint(time=STORED))))
-    (device,) = write.slice.spec.devices or ()
-    assert [added.time_added for added in device.taints or ()] == [STORED]
+    (device,) = write.slice.spec.devices
+    assert [added.time_added for added in device.taints] == [STORED]
 
 
 def test_a_taint_keeps_its_time_when_its_device_moves() -> None:
