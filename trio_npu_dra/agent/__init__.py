@@ -1,1 +1,20 @@
-"""What runs on a node; it knows neither the tools for people nor the simulator."""
+"""What runs on a node: from chips and claims to ResourceSlices, CDI files and reports.
+
+It knows neither the tools for people nor the simulator. Its face is the list of its rooms, as a
+command needs few of them.
+"""
+
+__all__ = [
+    "claims",
+    "cli",
+    "config",
+    "control",
+    "daemon",
+    "device_plugin",
+    "devices",
+    "holds",
+    "mindcluster",
+    "observe",
+    "report",
+    "settings",
+]
