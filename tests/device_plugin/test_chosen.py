@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from trio.testing import MockClock
 
 from dev.site.unhealthy_boards import fault
 from dev.site.unhealthy_boards import npu as unhealthy_npu
-from tests.claims.node import NodeOnDisk, board, npu
+from tests.claims.node import NodeOnDisk, npu
 from tests.device_plugin.instance import RESOURCE, Instance, Kubelet, ids
 from tests.device_plugin.instance import given as pod_devices
 from trio_npu_dra.agent.device_plugin.chooser import ChosenChips
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.kit.base.errors import AllocationRefused
-from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice
 
-CHIPS = 4
 EVERY = tuple(range(8))
 
 
@@ -253,93 +246,3 @@ async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
     with pytest.raises(AllocationRefused, match="cdi"):
         await admit(instance, 1)
     assert scheduler.told == []
-
-
-# --- any history ---------------------------------------------------------------------------------
-
-
-@dataclass
-class World:
-    """A kubelet, a scheduler that chooses for some pods, and the driver between them.
-
-    Attributes:
-        has: What each pod has.
-    """
-
-    node: NodeOnDisk
-    kubelet: Kubelet = field(default_factory=Kubelet)
-    scheduler: Scheduler = field(default_factory=Scheduler)
-    has: dict[str, set[int]] = field(default_factory=dict)
-    count: int = 0
-
-    def __post_init__(self) -> None:
-        self.start()
-
-    def start(self) -> None:
-        """Start the driver, after the last one was killed."""
-        self.instance = start(self.node, self.kubelet, self.scheduler)
-        self.instance.plugin.offer([whole(npu(number)) for number in range(CHIPS)])
-
-    async def do(self, kind: str, number: int) -> None:
-        """Let something happen."""
-        if kind in {"chosen", "other"}:
-            await self.give(number % 2 + 1, is_chosen=kind == "chosen")
-        elif kind == "end" and self.has:
-            del self.has[sorted(self.has)[number % len(self.has)]]
-        elif kind == "kill":
-            self.start()
-        elif kind == "reboot":
-            self.node.reboot()
-            self.start()
-        self.kubelet.devices = [
-            device for pod, used in self.has.items() for device in pod_devices(pod, *used)
-        ]
-        if kind in {"look", "reboot"}:
-            await self.look()
-
-    async def give(self, count: int, *, is_chosen: bool) -> None:
-        """A pod starts; the scheduler takes the last chips."""
-        every = set(range(CHIPS))
-        free = sorted(every - {chip for used in self.has.values() for chip in used})
-        if len(free) < count:
-            return
-        self.count += 1
-        pod = f"pod-{self.count}"
-        self.scheduler.chosen = [choice(pod, *free[-count:])] if is_chosen else []
-        got = {int(id_[-1]) for id_ in await admit(self.instance, count, available=free)}
-        assert got <= set(free)
-        assert not is_chosen or got == set(free[-count:])
-        self.has[pod] = got
-
-    async def look(self) -> None:
-        """All pods are known, and have what they were given."""
-        await self.instance.look_until_sure()
-        await self.instance.pods.refresh()
-        held = await self.instance.held()
-        assert held == {
-            f"npu-{chip}": f"ml/{pod}" for pod, chips in self.has.items() for chip in chips
-        }
-
-
-ACTS = st.tuples(
-    st.sampled_from(["chosen", "chosen", "other", "end", "look", "kill", "reboot"]),
-    st.integers(0, 7),
-)
-
-
-@settings(max_examples=40)
-@given(st.lists(ACTS, max_size=20))
-def test_pods_have_what_they_were_given_whatever_happens(
-    history: Sequence[tuple[str, int]],
-) -> None:
-    """Under restarts of driver and node, with pods of the scheduler and without it."""
-
-    async def live() -> None:
-        with TemporaryDirectory(prefix="npu-") as folder:
-            node = NodeOnDisk(Path(folder) / "n", board=Observable(board(CHIPS)))
-            world = World(node)
-            for kind, number in history:
-                await world.do(kind, number)
-            await world.look()
-
-    trio.run(live, clock=MockClock(autojump_threshold=0))

@@ -215,6 +215,9 @@ class World:
         """All pods end, and each chip is where it belongs soon after."""
         for _ in range(len(self.claims)):
             await self.do(("release", 0))
+        for _ in range(2):
+            await self.look()
+        assert len(await self.instance.held()) == len(self.pods)
         self.pods.clear()
         for _ in range(2):
             await self.look()
