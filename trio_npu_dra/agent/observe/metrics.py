@@ -60,10 +60,9 @@ class Metrics:
                 self._claims.labels(operation).inc(claims)
                 for error in errors:
                     self._claim_errors.labels(operation, type(error).__name__).inc()
-            case FaultEvent(assertion=None):
-                self._events.labels("unknown").inc()
-            case FaultEvent(assertion=Assertion() as assertion):
-                self._events.labels(assertion.name.lower()).inc()
+            case FaultEvent(assertion=assertion):
+                name = assertion.name.lower() if assertion is not None else "unknown"
+                self._events.labels(name).inc()
             case SliceWritten(verb=verb, error=refusal):
                 result = _OK if refusal is None else type(refusal).__name__
                 self._slice_writes.labels(verb, result).inc()
