@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.claims.flags import FlagFiles
 from tests.claims.node import NodeOnDisk, claim, result
-from tests.claims.test_share_flag import Driver, noted
+from tests.claims.sharing import Driver, noted
 
 
 def with_monitor(node: NodeOnDisk) -> Driver:

@@ -13,7 +13,6 @@ from tests.claims.marking import marks
 from tests.claims.node import NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in
 from tests.claims.stepping import (
-    GONE,
     STATES,
     Driver,
     is_absent,
@@ -168,14 +167,3 @@ async def test_something_foreign_in_the_place_of_the_locks_stops_no_other_claim(
 
     assert node.cdi_uids() == {"uid-watch"}
     assert any("/steps: " in problem for problem in errors_in(caplog))
-
-
-async def test_a_claim_that_needs_no_step_has_none(driver: Driver) -> None:
-    """It is ready at once, without a lock of its own."""
-    driver.node.source.store(claim("watch", result("npu-2", admin_access=True)))
-
-    assert await driver.prepare("watch") == ""
-
-    assert driver.node.record("uid-watch")["steps"] == []
-    assert marks(driver.node.root) == GONE
-    assert not (driver.node.state_folder / "steps").exists()

@@ -35,71 +35,63 @@ def leaving(board: Board, *holds: Hold, partitioning: PartitionMode = NO_PARTITI
     return [offer.name for offer in found if offer.standing is Standing.LEAVING]
 
 
-def test_without_holds_it_is_what_is_there() -> None:
-    """Who looks on keeps nothing."""
-    dies = (die(0), die(1), die(2), die(3, gone=True))
-    assert given_out(a3(*dies)) == {"module-0": [0, 1]}
-    watched = hold("module-1", 2, 3, observer=True)
-    assert given_out(a3(*dies), watched) == {"module-0": [0, 1]}
+DIES = (die(0), die(1), die(2), die(3, gone=True))
+RENUMBERED = a3(*(replace(die(number), card_id=7) for number in (0, 1)), die(2), die(3))
+SWAPPED = a3(*(replace(die(number), card_id=1 - number // 2) for number in range(4)))
+MODULE_0, MODULE_1 = hold("module-0", 0, 1), hold("module-1", 2, 3)
+BOTH = {"module-0": [0, 1], "module-1": [2, 3]}
 
 
-def test_what_is_gone_stays_while_it_is_held() -> None:
-    """Its holder's pod is told so; released, it is not offered any more."""
-    dies = (die(0), die(1), die(2), die(3, gone=True))
-    assert given_out(a3(*dies), hold("module-1", 2, 3)) == {"module-0": [0, 1], "module-1": [2, 3]}
-    alone = a3(*dies, policy=INDEPENDENT)
-    assert given_out(alone) == {"npu-0": [0], "npu-1": [1], "npu-2": [2]}
-    assert given_out(alone, hold("npu-3", 3))["npu-3"] == [3]
+@pytest.mark.parametrize(
+    ("board", "holds", "expected"),
+    [
+        # A gone device stays while it is held; admin access reserves nothing.
+        (a3(*DIES), [], {"module-0": [0, 1]}),
+        (a3(*DIES), [replace(MODULE_1, observer=True)], {"module-0": [0, 1]}),
+        (a3(*DIES), [MODULE_1], BOTH),
+        (a3(*DIES, policy=INDEPENDENT), [], {"npu-0": [0], "npu-1": [1], "npu-2": [2]}),
+        # A held device stays although its chip was cut by hand since.
+        (a3(die(0), die(1, vnpus=[116])), [], {}),
+        (a3(die(0), die(1, vnpus=[116])), [MODULE_0], {"module-0": [0, 1]}),
+        # The known rest of a held module keeps its name.
+        (a3(die(2), policy=INDEPENDENT), [MODULE_1], {"module-1": [2]}),
+        (a3(die(0), policy=INDEPENDENT), [MODULE_1], {"npu-0": [0]}),
+        # Under a new name schedulers would take a held module for a free one.
+        (RENUMBERED, [MODULE_0], BOTH),
+        (RENUMBERED, [], {"module-7": [0, 1], "module-1": [2, 3]}),
+        (SWAPPED, [MODULE_0], {"module-0": [0, 1]}),
+        (SWAPPED, [MODULE_0, MODULE_1], BOTH),
+        # Two devices with one name would lose the whole pool.
+        (a3(*map(die, range(6))), [hold("module-2", 1)], {"module-2": [1], "module-1": [2, 3]}),
+        (
+            a3(*map(die, range(6))),
+            [hold("module-2", 1), hold("module-2", 4, 5)],
+            {"held-1": [1], "module-1": [2, 3], "module-2": [4, 5]},
+        ),
+    ],
+)
+def test_held_devices_stay_under_their_names(
+    board: Board, holds: list[Hold], expected: dict[str, list[int]]
+) -> None:
+    """Whatever happens to their chips."""
+    assert given_out(board, *holds) == expected
 
 
 @pytest.mark.parametrize(
     ("policy", "held", "expected"),
     [
-        (INDEPENDENT, hold("module-0", 0, 1), {"module-0": [0, 1], "npu-2": [2], "npu-3": [3]}),
+        (INDEPENDENT, MODULE_0, {"module-0": [0, 1], "npu-2": [2], "npu-3": [3]}),
         (UNION, hold("npu-1", 1), {"npu-1": [1], "module-1": [2, 3]}),
     ],
 )
-def test_what_is_held_stays_as_it_is_when_the_policy_changes(
+def test_a_held_device_stays_as_it_is_when_the_policy_changes(
     policy: MultiDiePolicy, held: Hold, expected: dict[str, list[int]]
 ) -> None:
-    """And nobody gets a part of it, or what it is a part of."""
+    """No claim gets a part of it, or the device that it is a part of."""
     board = a3(*map(die, range(4)), policy=policy)
     assert given_out(board, held) == expected
     assert leaving(board, held) == [held.device]
     assert leaving(board) == []
-
-
-def test_what_is_held_stays_when_others_split_its_chip() -> None:
-    """Its holder had it before."""
-    board = a3(die(0), die(1, vnpus=[116]))
-    assert given_out(board) == {}
-    assert given_out(board, hold("module-0", 0, 1)) == {"module-0": [0, 1]}
-
-
-def test_of_a_held_module_that_is_half_forgotten_the_rest_stays() -> None:
-    """Under its name, also where the rest would be an offer by itself."""
-    assert given_out(a3(die(2), policy=INDEPENDENT), hold("module-1", 2, 3)) == {"module-1": [2]}
-    assert given_out(a3(die(0), policy=INDEPENDENT), hold("module-1", 2, 3)) == {"npu-0": [0]}
-
-
-def test_a_held_module_keeps_its_name_when_its_card_gets_another_number() -> None:
-    """Under the new name schedulers would take it for a free one, and give it again."""
-    board = a3(*(replace(die(number), card_id=7) for number in (0, 1)), die(2), die(3))
-    held = hold("module-0", 0, 1)
-    assert given_out(board, held) == {"module-0": [0, 1], "module-1": [2, 3]}
-    assert given_out(board) == {"module-7": [0, 1], "module-1": [2, 3]}
-    swapped = a3(*(replace(die(number), card_id=1 - number // 2) for number in range(4)))
-    assert given_out(swapped, held) == {"module-0": [0, 1]}
-    both = (held, hold("module-1", 2, 3))
-    assert given_out(swapped, *both) == {"module-0": [0, 1], "module-1": [2, 3]}
-
-
-def test_a_name_that_is_another_ones_now_is_given_once() -> None:
-    """After cards were renumbered: two devices of one name would lose the whole pool."""
-    board = a3(*map(die, range(6)), policy=UNION)
-    assert given_out(board, hold("module-2", 1)) == {"module-2": [1], "module-1": [2, 3]}
-    both = (hold("module-2", 1), hold("module-2", 4, 5))
-    assert given_out(board, *both) == {"held-1": [1], "module-1": [2, 3], "module-2": [4, 5]}
 
 
 SPLIT = a3(
@@ -111,14 +103,10 @@ SPLIT = a3(
 PARTITIONS = {"npu-0-vnpu-100": [0], "npu-0-vnpu-101": [0]}
 
 
-def test_a_partition_that_is_held_keeps_nobody_from_the_others() -> None:
-    """They are there all the time."""
+def test_a_held_partition_leaves_the_others_and_a_held_chip_none() -> None:
+    """Whoever cut the chip."""
     assert given_out(SPLIT) == PARTITIONS | {"npu-1": [1]}
     assert given_out(SPLIT, hold("npu-0-vnpu-100", 0, vnpu=100)) == PARTITIONS | {"npu-1": [1]}
-
-
-def test_who_holds_a_chip_keeps_it_whole_when_others_split_it() -> None:
-    """Nobody gets a partition of it."""
     assert given_out(SPLIT, hold("npu-0", 0)) == {"npu-0": [0], "npu-1": [1]}
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import logging
 import os
 import shutil
 import stat
@@ -13,36 +12,40 @@ import pytest
 
 from tests.holds.entries import chip, entry, module, of_partition
 from tests.synced import syncs
-from trio_npu_dra.agent.holds.entry import EntryState
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.base.errors import RecordRefused, StorageError
 
 
-async def test_records_are_read_by_the_next_instance(tmp_path: Path) -> None:
-    """One file each, with the format's version."""
-    first = Ledger(tmp_path)
+async def ledger_with(folder: Path, *entries: Entry) -> Ledger:
+    """A ledger whose entries are written."""
+    ledger = Ledger(folder)
+    async with ledger.exclusive():
+        for each in entries:
+            ledger.put(each)
+    return ledger
+
+
+async def read(folder: Path) -> Ledger:
+    """The ledger of the next instance."""
+    return await ledger_with(folder)
+
+
+@pytest.mark.parametrize("has_boot_id", [True, False])
+async def test_records_are_read_by_the_next_instance(tmp_path: Path, has_boot_id: bool) -> None:
+    """One file each, with the format's version; also where the kernel tells no boot."""
+    (tmp_path / "boot_id").write_text("boot\n" * has_boot_id)
+    first, second = (Ledger(tmp_path, boot_id_file=tmp_path / "boot_id") for _ in range(2))
     async with first.exclusive():
         first.put(entry("uid-a"))
         first.put(entry("uid-b", 1))
-
-    second = Ledger(tmp_path)
     async with second.exclusive():
         assert second.by_uid == first.by_uid
-
+    assert second.by_uid["uid-a"].boot_id == "boot" * has_boot_id
     wire = json.loads((tmp_path / "claims/uid-a.json").read_bytes())
     assert wire["version"] == 2
     assert wire["claim"] == {"namespace": "default", "name": "uid-a", "uid": "uid-a"}
-
-
-async def test_records_without_a_boot_id_are_read_by_the_next_instance(tmp_path: Path) -> None:
-    """A kernel that does not tell it costs no record."""
-    first, second = (Ledger(tmp_path, boot_id_file=tmp_path / "none") for _ in range(2))
-    async with first.exclusive():
-        first.put(entry("uid-a"))
-    async with second.exclusive():
-        assert set(second.by_uid) == {"uid-a"}
-    assert second.by_uid["uid-a"].boot_id == ""
 
 
 async def test_a_record_is_synced_before_it_has_its_name(tmp_path: Path) -> None:
@@ -71,9 +74,7 @@ async def test_another_instance_sees_every_change_at_once(tmp_path: Path) -> Non
 
 async def test_records_are_not_read_again_while_nobody_else_writes(tmp_path: Path) -> None:
     """A prepare does not cost more on a node with many claims."""
-    ledger = Ledger(tmp_path)
-    async with ledger.exclusive():
-        ledger.put(entry("uid-a"))
+    ledger = await ledger_with(tmp_path, entry("uid-a"))
     (tmp_path / "claims/uid-a.json").write_bytes(b"not read")
 
     async with ledger.exclusive():
@@ -82,9 +83,7 @@ async def test_records_are_not_read_again_while_nobody_else_writes(tmp_path: Pat
 
 async def test_a_removed_record_is_gone_for_good(tmp_path: Path) -> None:
     """And removing an unknown one is fine."""
-    ledger = Ledger(tmp_path)
-    async with ledger.exclusive():
-        ledger.put(entry("uid-a"))
+    ledger = await ledger_with(tmp_path, entry("uid-a"))
     async with ledger.exclusive():
         ledger.remove("uid-a")
         ledger.remove("uid-b")
@@ -119,14 +118,9 @@ async def test_the_holds_of_all_are_told_when_they_change(tmp_path: Path) -> Non
 
 async def test_the_chips_of_holders_are_remembered_by_the_next_start(tmp_path: Path) -> None:
     """A chip that is held and cannot be seen is still there; those who look on hold none."""
-    async with (first := Ledger(tmp_path)).exclusive():
-        first.put(entry("uid-a", 2))
-        first.put(module("uid-b", 3))
-        first.put(entry("uid-c", 5, admin_access=True))
-
-    async with (ledger := Ledger(tmp_path)).exclusive():
-        pass
-
+    admin = entry("uid-c", 5, admin_access=True)
+    await ledger_with(tmp_path, entry("uid-a", 2), module("uid-b", 3), admin)
+    ledger = await read(tmp_path)
     remembered = {chip.physical_id: chip for chip in ledger.remembered_chips()}
     assert sorted(remembered) == [2, 6, 7]
     assert remembered[2] == chip(2)
@@ -134,38 +128,12 @@ async def test_the_chips_of_holders_are_remembered_by_the_next_start(tmp_path: P
 
 async def test_an_entry_is_overwritten_in_one_rename(tmp_path: Path) -> None:
     """Whenever this process dies there is a record, the old one or the new one."""
-    ledger = Ledger(tmp_path)
+    ledger = await ledger_with(tmp_path, entry("uid-a", 2))
     async with ledger.exclusive():
-        ledger.put(entry("uid-a", 2))
         with syncs(tmp_path / "claims") as states:
             ledger.put(entry("uid-a", 3))
     assert all(b"davinci2" in state["uid-a.json"] for state in states)
     assert b"davinci3" in (tmp_path / "claims/uid-a.json").read_bytes()
-
-
-async def test_a_broken_record_is_set_aside_and_the_others_live_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is kept for people to look at, and shouted about once."""
-    first = Ledger(tmp_path)
-    async with first.exclusive():
-        first.put(entry("uid-a"))
-        first.put(entry("uid-b", 1))
-    (tmp_path / "claims/uid-a.json").write_bytes(b'{"version": 1, "cl')
-
-    for _ in range(2):
-        ledger = Ledger(tmp_path)
-        async with ledger.exclusive():
-            assert set(ledger.by_uid) == {"uid-b"}
-            assert ledger.unreadable == {"uid-a"}
-
-    assert (tmp_path / "claims/uid-a.json.aside").read_bytes() == b'{"version": 1, "cl'
-    assert len([line for line in caplog.records if line.levelno == logging.ERROR]) == 1
-
-    async with ledger.exclusive():
-        ledger.remove("uid-a")
-    assert ledger.unreadable == frozenset()
-    assert [path.name for path in (tmp_path / "claims").iterdir()] == ["uid-b.json"]
 
 
 async def test_thousands_of_broken_records_are_a_few_lines_in_the_log(
@@ -176,9 +144,7 @@ async def test_thousands_of_broken_records_are_a_few_lines_in_the_log(
     for number in range(1000):
         (tmp_path / f"claims/{number}.json").write_text("{")
 
-    async with (ledger := Ledger(tmp_path)).exclusive():
-        assert len(ledger.unreadable) == 1000
-
+    assert len((await read(tmp_path)).unreadable) == 1000
     said = [line for line in caplog.messages if "cannot be read" in line]
     assert len(said) == 21
     assert said[-1] == "980 more claim records cannot be read"
@@ -189,9 +155,7 @@ async def test_a_claim_that_was_prepared_again_is_not_overtaken_by_what_was_set_
     tmp_path: Path,
 ) -> None:
     """A version that can read the old record does not take it for the claim's."""
-    ledger = Ledger(tmp_path)
-    async with ledger.exclusive():
-        ledger.put(entry("uid-a"))
+    await ledger_with(tmp_path, entry("uid-a"))
     file = tmp_path / "claims/uid-a.json"
     right = file.read_bytes()
     file.write_bytes(b"{")
@@ -202,9 +166,7 @@ async def test_a_claim_that_was_prepared_again_is_not_overtaken_by_what_was_set_
         assert ledger.unreadable == frozenset()
     file.with_name("uid-a.json.aside").write_bytes(right)
 
-    ledger = Ledger(tmp_path)
-    async with ledger.exclusive():
-        assert ledger.by_uid["uid-a"].device_names == ["npu-1"]
+    assert (await read(tmp_path)).by_uid["uid-a"].device_names == ["npu-1"]
 
 
 async def test_a_record_changes_in_the_critical_section_only(tmp_path: Path) -> None:
@@ -217,25 +179,13 @@ async def test_a_record_changes_in_the_critical_section_only(tmp_path: Path) -> 
             pass
 
 
-async def test_a_file_of_somebody_is_no_record_that_cannot_be_read(tmp_path: Path) -> None:
-    """Nothing is guarded for it."""
+async def test_files_that_are_no_records_guard_nothing(tmp_path: Path) -> None:
+    """People's files stay; unfinished files of killed writers are removed."""
     (tmp_path / "claims").mkdir()
     (tmp_path / "claims/notes.txt").write_text("")
-    ledger = Ledger(tmp_path)
-    async with ledger.exclusive():
-        assert ledger.unreadable == frozenset()
-    assert (tmp_path / "claims/notes.txt").exists()
-
-
-async def test_unfinished_files_of_a_killed_writer_are_removed(tmp_path: Path) -> None:
-    """They are no records."""
-    (tmp_path / "claims").mkdir()
     (tmp_path / "claims/.uid-a.json.5f3a01c2").write_bytes(b'{"vers')
-
-    async with Ledger(tmp_path).exclusive():
-        pass
-
-    assert list((tmp_path / "claims").iterdir()) == []
+    assert (await read(tmp_path)).unreadable == frozenset()
+    assert [path.name for path in (tmp_path / "claims").iterdir()] == ["notes.txt"]
 
 
 async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -262,9 +212,9 @@ async def test_nothing_is_written_that_could_not_be_read_back(tmp_path: Path) ->
         assert ledger.by_uid["uid-a"].steps == ()
         ledger.put(replace(large, state=EntryState.UNDOING, steps=("a" * 1024,)))
 
-    async with (second := Ledger(tmp_path)).exclusive():
-        assert second.by_uid == ledger.by_uid
-        assert second.by_uid["uid-a"].state is EntryState.UNDOING
+    second = await read(tmp_path)
+    assert second.by_uid == ledger.by_uid
+    assert second.by_uid["uid-a"].state is EntryState.UNDOING
 
 
 async def test_memory_is_what_is_on_the_disk_if_a_sync_fails(

@@ -293,6 +293,11 @@ async def _connected(scene: Scene) -> AsyncIterator[Kubelet]:
 # --- what is there before ------------------------------------------------------------------------
 
 
+def whole_npus(rig: Rig) -> Scene:
+    """A node whose claims have a whole NPU each."""
+    return Scene(rig, rig.claim("kept", "npu-0"), rig.claim("new", "npu-1"))
+
+
 def nothing_yet(scene: Scene) -> None:
     """A node's first start."""
     for folder in scene.folders:

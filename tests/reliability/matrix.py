@@ -1,16 +1,19 @@
 """Deaths at all points of something that a daemon does, and what the next daemon makes of them."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from dev.rig.parts import NODE
+from dev.rig.looking import SERVER, changed
+from dev.rig.parts import NODE, Rig
 from dev.rig.waiting import until
 from tests.reliability.crashes import Act, Scene, published, stop
 from tests.reliability.deaths import Reaper, mortal_agent
@@ -18,6 +21,7 @@ from tests.reliability.holds import given
 from tests.reliability.points import Points
 from trio_npu_dra.kit.api.objects import Device, Node, ObjectMeta, ResourceSlice
 from trio_npu_dra.kit.grpc import RpcError
+from trio_npu_dra.lab.simulator import create_board
 from trio_npu_dra.lab.standins.kubelet import open_kubelet
 
 LIMIT_SECONDS = 300.0  # ends a wait that has gone wrong; two starts on a busy machine take a minute
@@ -46,7 +50,7 @@ class Seen:
         return {name.format(uid=uid) for name in self.files_of_claim}
 
 
-def good_run(scene: Scene, *, others: tuple[str, ...] = ("npu-2",)) -> Seen:
+def good_run(scene: Scene, *, others: tuple[str, ...]) -> Seen:
     """A run on a new node in which nothing dies."""
     scene.rig.api.add(Node(metadata=ObjectMeta(name=NODE)))
     scene.rig.lay_out()
@@ -65,6 +69,22 @@ def good_run(scene: Scene, *, others: tuple[str, ...] = ("npu-2",)) -> Seen:
     trio.run(run)
     of_claim = {name.replace(scene.kept.uid, "{uid}") for name in files[1] - files[0]}
     return Seen(scene, frozenset(files[0]), frozenset(of_claim), others)
+
+
+@contextmanager
+def good_node(
+    simulator: Path,
+    npus: int,
+    scene: Callable[[Rig], Scene],
+    *,
+    others: tuple[str, ...] = ("npu-2",),
+    **flags: Any,
+) -> Iterator[Seen]:
+    """A run in which nothing dies, of a node with so many NPUs and these flags."""
+    with TemporaryDirectory(prefix="npu-") as name:
+        folder = Path(name)
+        board = create_board(changed(SERVER, npus), folder / "host", prebuilt=simulator)
+        yield good_run(scene(Rig(folder, board, **flags)), others=others)
 
 
 # --- all deaths ----------------------------------------------------------------------------------

@@ -11,8 +11,6 @@ from tempfile import TemporaryDirectory
 import pytest
 import trio
 
-from dev.rig.looking import SERVER, changed
-from dev.rig.parts import Rig
 from tests.reliability.crashes import (
     Scene,
     nothing_yet,
@@ -21,26 +19,23 @@ from tests.reliability.crashes import (
     start,
     stop,
     unprepare,
+    whole_npus,
 )
 from tests.reliability.matrix import (
     Seen,
     die_everywhere,
     die_once,
-    good_run,
+    good_node,
     kinds,
     points_of,
 )
-from trio_npu_dra.lab.simulator import create_board
 
 
 @pytest.fixture(scope="module")
 def seen(simulator: Path) -> Iterator[Seen]:
     """A run in which nothing dies."""
-    with TemporaryDirectory(prefix="npu-") as name:
-        folder = Path(name)
-        board = create_board(changed(SERVER, 3), folder / "host", prebuilt=simulator)
-        rig = Rig(folder, board)
-        yield good_run(Scene(rig, rig.claim("kept", "npu-0"), rig.claim("new", "npu-1")))
+    with good_node(simulator, 3, whole_npus) as seen:
+        yield seen
 
 
 @pytest.fixture(scope="module")

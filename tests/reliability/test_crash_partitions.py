@@ -6,16 +6,13 @@ stays. What a death leaves of half a file, of sockets and of calls is tried in t
 
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 import trio
 
-from dev.rig.looking import SERVER, changed
 from dev.rig.parts import Rig
 from tests.reliability.crashes import Scene, prepare, start, unprepare, unprepare_without_chip
-from tests.reliability.matrix import LIMIT_SECONDS, Seen, die_everywhere, die_once, good_run, kinds
-from trio_npu_dra.lab.simulator import create_board
+from tests.reliability.matrix import LIMIT_SECONDS, Seen, die_everywhere, die_once, good_node, kinds
 
 LOCK = "remove plugins/npu.huawei.com/steps/davinci0.lock"
 QUARTERS = [f"npu-0-vir05-1c-8g-{number}" for number in range(4)]
@@ -24,17 +21,15 @@ QUARTERS = [f"npu-0-vir05-1c-8g-{number}" for number in range(4)]
 @pytest.fixture(scope="module")
 def seen(simulator: Path) -> Iterator[Seen]:
     """A run in which nothing dies; two claims have a partition of one NPU, a third may get one."""
-    with TemporaryDirectory(prefix="npu-") as name:
-        folder = Path(name)
-        board = create_board(changed(SERVER, 2), folder / "host", prebuilt=simulator)
-        rig = Rig(folder, board, partitioning="dynamic")
-        scene = Scene(
-            rig,
-            kept=rig.claim("kept", QUARTERS[0]),
-            new=rig.claim("new", QUARTERS[1], "npu-0-vir10-3c-16g-0"),
-            simulator=simulator,
-        )
-        yield good_run(scene, others=("npu-1-vir05-1c-8g-0",))
+
+    def scene(rig: Rig) -> Scene:
+        kept = rig.claim("kept", QUARTERS[0])
+        new = rig.claim("new", QUARTERS[1], "npu-0-vir10-3c-16g-0")
+        return Scene(rig, kept, new, simulator=simulator)
+
+    others = ("npu-1-vir05-1c-8g-0",)
+    with good_node(simulator, 2, scene, others=others, partitioning="dynamic") as seen:
+        yield seen
 
 
 async def test_a_death_in_a_prepare(seen: Seen) -> None:

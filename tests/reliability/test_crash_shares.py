@@ -6,15 +6,12 @@ death leaves of half a file in the folders that they have too, and of sockets.
 
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
-from dev.rig.looking import SERVER, changed
 from dev.rig.parts import Rig
-from tests.reliability.crashes import Scene, prepare, start, unprepare
-from tests.reliability.matrix import Seen, die_everywhere, die_once, good_run, points_of
-from trio_npu_dra.lab.simulator import create_board
+from tests.reliability.crashes import Scene, prepare, start, unprepare, whole_npus
+from tests.reliability.matrix import Seen, die_everywhere, die_once, good_node, points_of
 
 HALF_A_FILE = tuple(
     f"{kind} {name}"
@@ -30,26 +27,21 @@ HALF_A_FILE = tuple(
 @pytest.fixture(scope="module")
 def shared(simulator: Path) -> Iterator[Seen]:
     """A run in which nothing dies, of claims that have a share of their NPU."""
-    with TemporaryDirectory(prefix="npu-") as name:
-        folder = Path(name)
-        board = create_board(changed(SERVER, 3), folder / "host", prebuilt=simulator)
-        rig = Rig(folder, board, sharing="shares")
-        kept, new = (
-            rig.claim(claim, device, share_id="share-1")
-            for claim, device in (("kept", "npu-0"), ("new", "npu-1"))
-        )
-        yield good_run(Scene(rig, kept, new, is_shared=True))
+
+    def scene(rig: Rig) -> Scene:
+        kept = rig.claim("kept", "npu-0", share_id="share-1")
+        new = rig.claim("new", "npu-1", share_id="share-1")
+        return Scene(rig, kept, new, is_shared=True)
+
+    with good_node(simulator, 3, scene, sharing="shares") as seen:
+        yield seen
 
 
 @pytest.fixture(scope="module")
 def whole(simulator: Path) -> Iterator[Scene]:
-    """The same with whole NPUs."""
-    with TemporaryDirectory(prefix="npu-") as name:
-        folder = Path(name)
-        board = create_board(changed(SERVER, 3), folder / "host", prebuilt=simulator)
-        rig = Rig(folder, board)
-        scene = Scene(rig, rig.claim("kept", "npu-0"), rig.claim("new", "npu-1"))
-        yield good_run(scene).scene
+    """One with whole NPUs."""
+    with good_node(simulator, 3, whole_npus) as seen:
+        yield seen.scene
 
 
 async def test_a_death_in_a_prepare_of_a_share(whole: Scene, shared: Seen) -> None:
