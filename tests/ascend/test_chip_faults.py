@@ -57,22 +57,14 @@ def test_a_chip_that_was_never_asked_is_unknown() -> None:
 def test_an_unknown_code_is_judged_by_the_severity_of_its_event(
     severity: Severity, level: FaultLevel
 ) -> None:
-    """Without an event, by the worst alarm of the chip."""
+    """Without one, by the worst alarm of the chip; an event without a severity keeps the known."""
     with_event, without = chip(), chip()
     with_event.note(event(UNKNOWN, severity=severity), START)
+    with_event.note(event(UNKNOWN), START)
     with_event.take(listing(UNKNOWN, severity=Severity.MAJOR), START)
     assert with_event.health(START).level is level
     without.take(listing(UNKNOWN, severity=severity), START)
     assert without.health(START).level is level
-
-
-def test_an_event_without_a_severity_keeps_the_known_one() -> None:
-    """That of an earlier event, against the alarm of the chip."""
-    faults = chip()
-    faults.note(event(UNKNOWN, severity=Severity.MINOR), START)
-    faults.note(event(UNKNOWN), START)
-    faults.take(listing(UNKNOWN, severity=Severity.MAJOR), START)
-    assert faults.health(START).level is FaultLevel.NOT_HANDLE
 
 
 def test_a_chip_that_cannot_be_asked_keeps_its_faults() -> None:

@@ -236,8 +236,10 @@ async def test_a_watcher_without_news_does_nothing(paced: Paced, mock_clock: Moc
     assert paced.faults.looked_up == rounds
 
 
-async def test_calls_that_are_stuck_are_named(paced: Paced, mock_clock: MockClock) -> None:
-    """Each with its chip and its limit; one of the two waits in line for the other."""
+async def test_calls_that_are_stuck_are_named(
+    paced: Paced, mock_clock: MockClock, card: Card
+) -> None:
+    """Each with its chip and its limit; a listing has far more time than a look at one chip."""
     await paced.start(mock_clock)
     await paced.jump_into(120, "health", "network")
     mock_clock.jump(121)
@@ -245,13 +247,7 @@ async def test_calls_that_are_stuck_are_named(paced: Paced, mock_clock: MockCloc
         "asking for the network of npu-0 has taken 121 s, at most 120 s is normal",
         "looking at npu-0 has taken 121 s, at most 120 s is normal",
     ]
-
-
-async def test_a_listing_that_is_stuck_is_named(
-    paced: Paced, mock_clock: MockClock, card: Card
-) -> None:
-    """It has far more time than a look at one chip."""
-    await paced.start(mock_clock)
+    await paced.let_go()
     card.pull()
     await paced.jump_into(10, "init", "network")
     mock_clock.jump(601)
