@@ -2,3 +2,5 @@
 
 It must not know any hardware, and imports nothing of the other houses.
 """
+
+__all__ = ["api", "base", "grpc", "http", "kubelet", "pool"]

@@ -3,7 +3,8 @@
 It knows no service and no device. Only this room has an asyncio loop: a call enters trio as soon as
 its request is whole, and below its handler all is trio.
 Whatever ends the call early (deadline, RST_STREAM, a lost connection, a stopping server) arrives in
-the handler as `trio.Cancelled`.
+the handler as `trio.Cancelled`. Others also import the generated messages, and the tables of calls
+in `methods` and `device_plugin_methods`.
 """
 
 from __future__ import annotations
@@ -46,10 +47,13 @@ __all__ = [
     "StreamRoute",
     "UnaryMethod",
     "UnaryRoute",
+    "_generated",
+    "device_plugin_methods",
     "is_refused",
     "is_socket",
     "is_too_long",
     "listen_tcp",
     "listen_unix",
+    "methods",
     "open_bridge",
 ]
