@@ -42,7 +42,7 @@ e2e *arguments:
 arm64 *arguments:
     python -m dev.arm64 {{arguments}}
 
-# put faults into a room (npu, slices, holds, claims, kubelet) and see which its tests notice; long
+# put faults into a room (kit/pool, agent/claims, ascend ...) and see which its tests notice; long
 mutants room *arguments:
     python -m dev.mutants {{room}} {{arguments}}
 

@@ -33,6 +33,10 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "agent/devices": ("tests/devices", "tests/pool"),
     "agent/claims": ("tests/claims",),
     "agent/holds": ("tests/holds", "tests/claims"),
+    "agent/config": ("tests/config",),
+    "agent/device_plugin": ("tests/device_plugin",),
+    "agent/mindcluster": ("tests/mindcluster",),
+    "tools/cluster": ("tests/explain",),
 }
 SEED: Final = 1
 
