@@ -61,11 +61,6 @@ class Scheduler:
         raise AssertionError
 
 
-def start(node: NodeOnDisk, kubelet: Kubelet, scheduler: Scheduler) -> Instance:
-    """Start the driver."""
-    return Instance(node, kubelet, chooser=scheduler)
-
-
 async def admit(
     instance: Instance,
     size: int,
@@ -83,7 +78,7 @@ async def admit(
 async def test_a_pod_gets_what_was_chosen_for_it(node: NodeOnDisk) -> None:
     """Its holder is known without delay; another pod gets the best of the rest."""
     scheduler = Scheduler([choice("train", 5, 1)])
-    instance = start(node, Kubelet(), scheduler)
+    instance = Instance(node, Kubelet(), chooser=scheduler)
     assert await admit(instance, 2) == ids(1, 5)
     assert await instance.held() == {"npu-1": "ml/train", "npu-5": "ml/train"}
     assert scheduler.told == ["train"]
@@ -95,7 +90,7 @@ async def test_chosen_chips_that_cannot_be_had_keep_no_other_pod_from_its_own(
 ) -> None:
     """Of the choices that the kubelet can take the earliest is preferred."""
     scheduler = Scheduler([choice("late", 3), choice("next", 5)])
-    instance = start(node, Kubelet(devices=pod_devices("old", 3)), scheduler)
+    instance = Instance(node, Kubelet(devices=pod_devices("old", 3)), chooser=scheduler)
     assert await admit(instance, 1, available=(0, 1, 2, 4, 5, 6, 7)) == ids(5)
     assert scheduler.told == ["next"]
 
@@ -103,7 +98,7 @@ async def test_chosen_chips_that_cannot_be_had_keep_no_other_pod_from_its_own(
 async def test_the_chips_count_not_the_order_of_pods(node: NodeOnDisk) -> None:
     """Where the kubelet has no choice, it does not ask what is preferred."""
     scheduler = Scheduler([choice("first", 3), choice("second", 5)])
-    instance = start(node, Kubelet(), scheduler)
+    instance = Instance(node, Kubelet(), chooser=scheduler)
     await instance.plugin.allocate([ids(5)])
     assert scheduler.told == ["second"]
 
@@ -122,8 +117,8 @@ async def test_others_than_the_chosen_ones_are_refused(
     node: NodeOnDisk, number: int, words: str
 ) -> None:
     """With the reason, and what to do: the scheduler has to choose again."""
-    instance = start(
-        node, Kubelet(devices=pod_devices("old", 3)), Scheduler([choice("train", number)])
+    instance = Instance(
+        node, Kubelet(devices=pod_devices("old", 3)), chooser=Scheduler([choice("train", number)])
     )
     chips = [*map(whole, map(npu, (0, 1, 2, 3, 5))), whole(unhealthy_npu(6, fault()))]
     instance.plugin.offer([*chips, replace(whole(npu(4)), share=2)])  # of a flag of yesterday
@@ -141,7 +136,7 @@ async def test_a_pod_that_has_chips_waits_for_none(node: NodeOnDisk, number: int
     """Its owner can write other chips on it, as long as it has not started."""
     kubelet = Kubelet(devices=pod_devices("old", 3) + pod_devices("forger", 1))
     scheduler = Scheduler([choice("forger", number), choice("train", 5)])
-    instance = start(node, kubelet, scheduler)
+    instance = Instance(node, kubelet, chooser=scheduler)
     instance.plugin.offer([*map(whole, map(npu, range(6))), whole(unhealthy_npu(6, fault()))])
     assert await admit(instance, 1, available=(0, 2, 4, 5)) == ids(5)
     assert scheduler.told == ["train"]
@@ -151,7 +146,7 @@ async def test_a_new_pod_of_the_same_name_waits(node: NodeOnDisk) -> None:
     """Its chips of before are held until no process uses them; the list has it without any."""
     kubelet = Kubelet(devices=pod_devices("train", 3))
     scheduler = Scheduler()
-    instance = start(node, kubelet, scheduler)
+    instance = Instance(node, kubelet, chooser=scheduler)
     await instance.pods.refresh()
     kubelet.devices, kubelet.others = [], {*kubelet.others, "train"}
     scheduler.chosen = [choice("train", 5)]
@@ -162,7 +157,7 @@ async def test_a_new_pod_of_the_same_name_waits(node: NodeOnDisk) -> None:
 async def test_a_container_gets_what_the_init_container_of_its_pod_had(node: NodeOnDisk) -> None:
     """The kubelet gives it these ids without asking, whatever other pods wait for."""
     scheduler = Scheduler([choice("train", 5, 1), choice("next", 2, 3)])
-    instance = start(node, Kubelet(), scheduler)
+    instance = Instance(node, Kubelet(), chooser=scheduler)
     assert await admit(instance, 2) == ids(1, 5)
     await instance.plugin.allocate([ids(1, 5)])
     await instance.plugin.allocate([ids(5)])
@@ -172,7 +167,7 @@ async def test_a_container_gets_what_the_init_container_of_its_pod_had(node: Nod
 async def test_an_init_container_may_want_fewer(node: NodeOnDisk) -> None:
     """The kubelet gives its chips to the next one, and does not list who has them meanwhile."""
     scheduler = Scheduler([choice("train", 5, 1)])
-    instance = start(node, Kubelet(), scheduler)
+    instance = Instance(node, Kubelet(), chooser=scheduler)
     (first,) = await admit(instance, 1)
     needed = [int(first[-1])]
     assert await admit(instance, 2, available=EVERY, needed=needed) == ids(1, 5)
@@ -182,7 +177,7 @@ async def test_an_init_container_may_want_fewer(node: NodeOnDisk) -> None:
 async def test_each_container_of_a_pod_gets_some_of_what_was_chosen(node: NodeOnDisk) -> None:
     """The pod is told of when it has all of it."""
     kubelet, scheduler = Kubelet(), Scheduler([choice("train", 6, 7, 2, 3)])
-    instance = start(node, kubelet, scheduler)
+    instance = Instance(node, kubelet, chooser=scheduler)
     assert await admit(instance, 2) == ids(2, 3)
     assert scheduler.told == []
     kubelet.devices = pod_devices("train", 2, 3)
@@ -194,7 +189,7 @@ async def test_each_container_of_a_pod_gets_some_of_what_was_chosen(node: NodeOn
 async def test_a_chip_whose_pod_has_ended_can_be_chosen(node: NodeOnDisk, is_away: bool) -> None:
     """The kubelet knows before us that it is free, whether it says so or not."""
     kubelet = Kubelet(devices=pod_devices("old", 3))
-    instance = start(node, kubelet, Scheduler([choice("train", 3)]))
+    instance = Instance(node, kubelet, chooser=Scheduler([choice("train", 3)]))
     await instance.pods.refresh()
     kubelet.devices, kubelet.is_away = [], is_away
     assert await admit(instance, 1) == ids(3)
@@ -203,14 +198,14 @@ async def test_a_chip_whose_pod_has_ended_can_be_chosen(node: NodeOnDisk, is_awa
 
 async def test_no_pod_gets_chips_while_choices_are_not_known(node: NodeOnDisk) -> None:
     """They could be other chips than the chosen ones."""
-    instance = start(node, Kubelet(), Scheduler(is_away=True))
+    instance = Instance(node, Kubelet(), chooser=Scheduler(is_away=True))
     with pytest.raises(AllocationRefused, match="no answer"):
         await admit(instance, 1)
 
 
 async def test_chosen_chips_are_not_mixed_with_others(node: NodeOnDisk) -> None:
     """The kubelet must give a container what it names as needed: that is not the pod that waits."""
-    instance = start(node, Kubelet(), Scheduler([choice("train", 5, 7)]))
+    instance = Instance(node, Kubelet(), chooser=Scheduler([choice("train", 5, 7)]))
     asked = Choice(available=tuple(ids(*EVERY)), needed=tuple(ids(1)), size=2)
     assert await instance.plugin.prefer(asked) == tuple(ids(0, 1))
 
@@ -218,7 +213,7 @@ async def test_chosen_chips_are_not_mixed_with_others(node: NodeOnDisk) -> None:
 async def test_the_kubelet_is_not_asked_while_it_waits_for_allocate(node: NodeOnDisk) -> None:
     """When it is asked then, it may forget that it has given the ids away."""
     kubelet = Kubelet(devices=pod_devices("forger", 1))
-    instance = start(node, kubelet, Scheduler([choice("forger", 5), choice("train", 5)]))
+    instance = Instance(node, kubelet, chooser=Scheduler([choice("forger", 5), choice("train", 5)]))
     await instance.plugin.prefer(Choice(available=tuple(ids(*EVERY)), needed=(), size=1))
     asked = kubelet.asked
     assert asked
@@ -230,7 +225,7 @@ async def test_the_kubelet_is_not_asked_while_it_waits_for_allocate(node: NodeOn
 async def test_who_holds_a_chosen_chip_may_not_be_known_yet(node: NodeOnDisk) -> None:
     """The pod itself is no reason."""
     scheduler = Scheduler()
-    instance = start(node, Kubelet(), scheduler)
+    instance = Instance(node, Kubelet(), chooser=scheduler)
     await instance.plugin.allocate([ids(3)])
     scheduler.chosen = [choice("train", 2, 3)]
     await instance.plugin.allocate([ids(2)])
@@ -242,7 +237,7 @@ async def test_a_full_disk_refuses(node: NodeOnDisk) -> None:
     """The scheduler does not hear that the pod has its chips."""
     node.cdi_root.write_text("a file where the folder should be")
     scheduler = Scheduler([choice("train", 5)])
-    instance = start(node, Kubelet(), scheduler)
+    instance = Instance(node, Kubelet(), chooser=scheduler)
     with pytest.raises(AllocationRefused, match="cdi"):
         await admit(instance, 1)
     assert scheduler.told == []

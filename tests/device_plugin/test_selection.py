@@ -10,7 +10,6 @@ from tests.holds.entries import chip
 from trio_npu_dra.agent.device_plugin.names import (
     USUAL,
     ResourceDeviceId,
-    is_huaweis,
     parse_cdi_name,
     parse_id,
     partition_resource,
@@ -22,13 +21,6 @@ from trio_npu_dra.ascend.splits import split_of
 from trio_npu_dra.kit.base.errors import ConfigError
 
 USUAL_910 = "huawei.com/Ascend910"
-
-
-def test_nothing_is_selected_by_default() -> None:
-    """All chips are in the DRA pool."""
-    selection = Selection.parse("")
-    assert not selection
-    assert selection.resource_of(chip(0)) is None
 
 
 @pytest.mark.parametrize(
@@ -150,14 +142,3 @@ def test_vnpus_have_the_resources_that_manifests_have(family: ChipFamily) -> Non
     found = [partition_resource(USUAL[family], template.name) for template in split.templates]
     assert found == [f"{USUAL[family]}-{what}" for what in VENDORS[family].split(" ")]
     assert {whole_resource(resource or "") for resource in found} == {USUAL[family]}
-
-
-def test_a_template_of_another_form_has_no_resource() -> None:
-    """No manifest could name it."""
-    assert partition_resource(USUAL_910, "virtual") is None
-
-
-def test_huaweis_resources_are_known_by_their_domain() -> None:
-    """And no other's."""
-    assert is_huaweis(USUAL_910)
-    assert not is_huaweis("example.com/Ascend910")
