@@ -98,7 +98,7 @@ def test_a_node_without_npus_says_so() -> None:
 
 
 def test_programs_get_what_is_known() -> None:
-    """Unknown facts are absent; nobody holds an NPU is not the same as nobody knows."""
+    """Unknown facts are absent; unknown holders are not the same as none."""
     board = replace(a3(die(0), replace(die(1), numa_node=2)), links={(0, 1): Link.SIO})
     first, second = wire(seen(board, hold("train", 1), hold("monitor", 0, observer=True)))["npus"]
 

@@ -91,7 +91,7 @@ async def look(kubeconfig: Path, *entries: Entry, name: str | None = NODE) -> Se
     return await api_server.look(name, kubeconfig, entries=entries, driver_name=DRIVER)
 
 
-async def test_claims_that_nobody_needs_are_told(folder: Path) -> None:
+async def test_unneeded_claims_are_reported(folder: Path) -> None:
     """Those that are deleted or not reserved; not those that are used, or undone already."""
     user = Consumer(resource="pods", name="train", uid="pod")
     result = AllocationResult(request="npu", driver=DRIVER, pool=POOL, device="npu-0")
@@ -122,7 +122,7 @@ async def test_claims_that_nobody_needs_are_told(folder: Path) -> None:
     ]
 
 
-async def test_slices_of_others_are_told(folder: Path, healthy: Node) -> None:
+async def test_slices_of_other_drivers_are_reported(folder: Path, healthy: Node) -> None:
     """Those of another name, and those of Huawei's driver under ours; only of this node."""
     slices = (
         published("ours", DRIVER, device("npu-0")),
@@ -152,7 +152,7 @@ async def test_slices_of_others_are_told(folder: Path, healthy: Node) -> None:
     ]
 
 
-async def test_nobody_who_answers_is_no_finding(folder: Path) -> None:
+async def test_no_answer_is_no_finding(folder: Path) -> None:
     """A node that is not there, a server that is not there, a name that is not known."""
     async with served(folder) as kubeconfig:
         no_node = await look(kubeconfig, name="other")

@@ -35,7 +35,7 @@ ROOT_INFO_OF_TWO = (
 
 
 def test_healthy_node_has_no_findings(healthy: Node) -> None:
-    """Each line says that all is well, but for the API server, of which nobody knows."""
+    """Each line says that all is well, but for the API server, which is unknown."""
     healthy.run_program(300, "/usr/bin/python3", cgroup=POD)
     healthy.use(1, 300)
 
@@ -146,7 +146,7 @@ def test_a_process_cannot_write_findings(healthy: Node) -> None:
 
 
 def test_ascend_driver_is_missing(healthy: Node) -> None:
-    """The cards are on the PCI bus, and nobody can ask them."""
+    """The cards are on the PCI bus, and no library can ask them."""
     shutil.rmtree(healthy.root / "usr/local")
 
     code, text = healthy.doctor()
@@ -363,7 +363,7 @@ def test_ascend_driver_refuses(healthy: Node, function: str, check: str, level: 
     assert all(f"{function} returned -8005" in text for _, text in found)
 
 
-def test_half_written_files_are_told(healthy: Node) -> None:
+def test_half_written_files_are_reported(healthy: Node) -> None:
     """As a power cut leaves them."""
     trio.run(hold, healthy)
     for uid in ("uid-a", "uid-b"):

@@ -1,4 +1,4 @@
-"""What is found of a kubelet, and of those who register with it."""
+"""Findings about a kubelet, and about the plugins that register with it."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def test_own_device_plugin_is_no_other_one(healthy: Node) -> None:
     assert words(finding) == ("ok", f"no other one for NPUs; this driver serves {ASCEND}")
 
 
-def test_devices_that_nobody_serves_are_told(healthy: Node) -> None:
-    """Huawei's plugin has ended a moment ago, and left its socket; others matter to nobody."""
+def test_devices_without_a_plugin_are_reported(healthy: Node) -> None:
+    """Huawei's plugin has ended a moment ago, and left its socket; other sockets do not matter."""
     with socket.socket(socket.AF_UNIX) as ended:
         ended.bind(str(healthy.places.device_plugins / "Ascend910.sock"))
     healthy.remember(ASCEND, devices=["Ascend910-0", "Ascend910-1"])

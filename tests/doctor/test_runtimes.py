@@ -123,7 +123,7 @@ def test_ascend_runtime_is_the_default(host: Node, config: str) -> None:
     assert said(host) == [("warning", "the Ascend runtime is the default of containerd")]
 
 
-def test_ascend_runtime_beside_runc_is_told(host: Node) -> None:
+def test_ascend_runtime_beside_runc_is_reported(host: Node) -> None:
     """Pods that name it by a RuntimeClass do no harm."""
     section = '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.ascend.options]'
     host.write(FILE, f'version = 3\n{section}\nBinaryName = "{ASCEND}"\n')
@@ -150,7 +150,7 @@ def test_crio_has_cdi_and_its_dropins_win(host: Node) -> None:
     ]
 
 
-def test_dockers_default_matters_to_nobody_but_docker(host: Node) -> None:
+def test_dockers_default_matters_only_to_docker(host: Node) -> None:
     """Its own containerd has no CRI; its containers may take NPUs all the same."""
     socket = "/var/run/docker/containerd/containerd.toml"
     host.run_program(10, "/usr/bin/containerd")

@@ -18,7 +18,7 @@ from dev.explain.reasons import held, npu
 from dev.explain.scene import scene
 from dev.explain.static_api import StaticApi, served
 from dev.explain.world import Wire, ask, claim, class_, device, node, pod, slice_
-from tests.explain.test_apart import DEAR
+from tests.explain.test_apart import EXPENSIVE
 from trio_npu_dra.tools.cli.kubectl_npu import main
 from trio_npu_dra.tools.cluster.cel import apart
 
@@ -59,7 +59,7 @@ def cluster(
 
 
 def test_json_and_yaml_are_the_same(cluster: Cluster) -> None:
-    """Free, used and unhealthy NPUs, and who holds them."""
+    """Free, used and unhealthy NPUs, and their holders."""
     data = cluster.data()
     _, out, _ = cluster.run("-o", "yaml")
 
@@ -91,12 +91,14 @@ def test_a_claim_for_countless_devices_is_explained(cluster: Cluster) -> None:
     assert "3 instead of 9223372036854775807" in cluster.run("explain", "claim/greedy")[1]
 
 
-def test_a_dear_selector_is_not_decided(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expensive_selector_is_undecided(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The API server accepts it, and the library would need a minute for each device."""
     monkeypatch.setattr(apart, "SECONDS", 2)
-    cluster.api.objects.append(claim("dear", ask(DEAR)))
+    cluster.api.objects.append(claim("expensive", ask(EXPENSIVE)))
 
-    data = cluster.data("explain", "claim/dear")
+    data = cluster.data("explain", "claim/expensive")
 
     assert data["outcome"] == "undecided"
     assert data["sentence"].startswith("the CEL takes more than 2 s or 1 GiB")
@@ -126,7 +128,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(
 
 
 def test_control_characters_do_not_reach_the_terminal(cluster: Cluster) -> None:
-    """Whoever may write an Event could else write to the screen, and lines of his own."""
+    """Else the writer of an Event could write to the screen, and forge lines."""
     event = next(one for one in cluster.api.objects if one["kind"] == "Event")
     event["message"] = "npu-3: \x1b[2J\nnpu-3 of n2 is not unhealthy"
 
@@ -135,8 +137,10 @@ def test_control_characters_do_not_reach_the_terminal(cluster: Cluster) -> None:
     assert "npu-3: \\u001b[2J\\nnpu-3 of n2 is not unhealthy (2 times)" in out
 
 
-def test_nor_do_those_of_an_error(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever answers for the API server wrote its words."""
+def test_control_characters_of_errors_do_not_reach_the_terminal(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words are those of the server, or of a proxy."""
     refusal = {"kind": "Status", "message": "no\x1b]0;owned\x07\u202e"}
     monkeypatch.setattr(StaticApi, "answer", lambda *_: (403, refusal))
 
@@ -152,7 +156,7 @@ def test_many_slices_come_in_pages(cluster: Cluster) -> None:
     assert len(cluster.data()["nodes"]) == 25
 
 
-def test_what_may_not_be_read_is_said(cluster: Cluster) -> None:
+def test_missing_rights_are_named(cluster: Cluster) -> None:
     """It answers with less rights, and never claims to have weighed what it has not seen."""
     cluster.api.forbidden = frozenset({"nodes", "pods", "events"})
 
@@ -171,8 +175,8 @@ def test_what_may_not_be_read_is_said(cluster: Cluster) -> None:
     "words",
     [(), ("-o", "wide"), ("node", "n1"), ("explain", "large"), ("why-unhealthy", "n2/npu-3")],
 )
-def test_what_cannot_be_read_is_named(cluster: Cluster, words: tuple[str, ...]) -> None:
-    """One claim of any tenant does not end the command for everybody."""
+def test_unreadable_objects_are_named(cluster: Cluster, words: tuple[str, ...]) -> None:
+    """One claim of any tenant does not end the command for all users."""
     huge = claim("huge", ask())
     huge["metadata"]["namespace"] = "evil"
     opaque = {"driver": "mine.example.com", "parameters": {"a": [1] * 5000}}
@@ -186,6 +190,15 @@ def test_what_cannot_be_read_is_named(cluster: Cluster, words: tuple[str, ...]) 
     assert line in out
     assert line.startswith("ResourceClaim evil/huge cannot be read, so what it holds looks free: ")
     assert line.endswith("at most 100000 are read")
+
+
+def test_null_is_an_empty_list(cluster: Cluster) -> None:
+    """API servers write the requests of a claim without requests so."""
+    idle = claim("idle")
+    idle["spec"]["devices"]["requests"] = None
+    cluster.api.objects.append(idle)
+
+    assert cluster.data()["notWeighed"] == []
 
 
 def test_pods_that_cannot_be_read_are_counted(cluster: Cluster) -> None:
@@ -219,7 +232,7 @@ def test_the_namespace_of_what_cannot_be_read_counts(cluster: Cluster) -> None:
 
 
 def test_without_the_right_to_see_claims_it_is_an_error(cluster: Cluster) -> None:
-    """Who holds what is not known then."""
+    """The holders are unknown then."""
     cluster.api.forbidden = frozenset({"resourceclaims"})
 
     status, out, err = cluster.run()
@@ -253,15 +266,15 @@ def test_errors_say_what_to_do(cluster: Cluster, words: tuple[str, ...], said: s
 
 
 def test_a_healthy_device_is_not_called_unhealthy(cluster: Cluster) -> None:
-    """It says so, with who has it."""
+    """It says so, with the holder."""
     _, out, _ = cluster.run("why-unhealthy", "n1/npu-4")
 
     assert out.splitlines()[0] == "npu-4 of n1 is not unhealthy: no taint keeps claims away"
     assert "claim default/infer (pod infer-0)" in out
 
 
-def test_an_npu_that_is_to_leave_is_not_called_unhealthy(cluster: Cluster) -> None:
-    """It goes to a device plugin resource once its shares are released; nobody gets more of it."""
+def test_a_leaving_npu_is_not_called_unhealthy(cluster: Cluster) -> None:
+    """It goes to a device plugin resource once its shares are released; no claim gets it."""
     leaving = npu(0, taints=[{"key": "npu.huawei.com/leaving", "effect": "NoSchedule"}])
     cluster.api.objects += [slice_("n3-0", leaving, node="n3")]
 
@@ -326,7 +339,7 @@ def test_partitions_and_other_drivers(cluster: Cluster) -> None:
 
 
 def test_a_pool_that_is_not_complete_is_said_to_be(cluster: Cluster) -> None:
-    """Its devices look free, and schedulers give nobody any of them."""
+    """Its devices look free, and schedulers allocate none of them."""
     cluster.api.objects += [slice_("n3-0", npu(0), node="n3", count=2)]
 
     _, out, _ = cluster.run()

@@ -173,7 +173,7 @@ def test_a_warning_of_the_scheduler_is_over_once_the_pod_has_its_node() -> None:
 def test_a_pod_that_names_its_node_itself_has_no_devices(
     claims: tuple[Wire, ...], said: str
 ) -> None:
-    """The scheduler has not seen it, so nobody has allocated its claim."""
+    """The scheduler has not seen it, so its claim is not allocated."""
     placed = pod("train", "train", nodeName="n1")
     view = view_of(node("n1"), class_(), slice_("s1", npu(0)), *claims, placed)
 
@@ -257,7 +257,7 @@ def test_what_older_schedulers_make_of_distinct_attributes_is_not_decided() -> N
 
 
 def test_without_rights_devices_of_several_nodes_are_not_decided() -> None:
-    """The labels of nodes that may not be read decide who can have them."""
+    """The labels of nodes that may not be read decide which nodes can have them."""
     labels = {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}
     shared = slice_("s1", npu(0), node="", pool="p", nodeSelector={"nodeSelectorTerms": [labels]})
     whole = view_of(class_(), shared, claim("train", ask()))
@@ -268,7 +268,7 @@ def test_without_rights_devices_of_several_nodes_are_not_decided() -> None:
     assert found.outcome is Outcome.UNDECIDED
 
 
-def test_who_looks_on_takes_nothing_and_needs_nothing_free() -> None:
+def test_admin_access_takes_nothing_and_needs_nothing_free() -> None:
     """Admin access to a held device without counters; it is free for others beside such a claim."""
     looking = claim("look", ask(adminAccess=True))
     result = {
@@ -291,7 +291,7 @@ def test_who_looks_on_takes_nothing_and_needs_nothing_free() -> None:
 
 
 @pytest.mark.parametrize("has", ["npu-0", "npu-0-vnpu-0"])
-def test_who_looks_on_needs_counters(has: str) -> None:
+def test_admin_access_needs_counters(has: str) -> None:
     """Schedulers count them for admin access too, of a chip that is cut for claims."""
     slices = [CUT, slice_("s1", npu(0, consumesCounters=takes("20")), partition(0), count=2)]
     looking = claim("look", ask(adminAccess=True, selectors=[{"cel": {"expression": IS_WHOLE}}]))
@@ -305,8 +305,8 @@ def test_who_looks_on_needs_counters(has: str) -> None:
     assert "needs what claim default/infer (pod infer-0) has of the same counters" in found.sentence
 
 
-def test_who_looks_on_needs_a_share() -> None:
-    """Nor do schedulers leave that out."""
+def test_admin_access_needs_a_share() -> None:
+    """Schedulers count shares for admin access too."""
     share = {
         "request": "npu",
         "driver": "npu.huawei.com",

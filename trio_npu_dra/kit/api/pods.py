@@ -42,7 +42,7 @@ class Toleration(ApiModel):
     effect: str = ""
 
 
-class ContainerResources(ApiModel):
+class ResourceRequirements(ApiModel):
     """resources of a container, or of a whole pod."""
 
     requests: Quantities = Field(default_factory=dict)
@@ -52,7 +52,7 @@ class ContainerResources(ApiModel):
 class Container(ApiModel):
     """A container; an init container with *restart_policy* `Always` runs beside the others."""
 
-    resources: ContainerResources = Field(default_factory=ContainerResources)
+    resources: ResourceRequirements = Field(default_factory=ResourceRequirements)
     restart_policy: str | None = None
 
 
@@ -96,7 +96,7 @@ class PodSpec(ApiModel):
     tolerations: Items[Toleration] = ()
     containers: Items[Container] = ()
     init_containers: Items[Container] = ()
-    resources: ContainerResources = Field(default_factory=ContainerResources)
+    resources: ResourceRequirements = Field(default_factory=ResourceRequirements)
     overhead: Quantities = Field(default_factory=dict)
     resource_claims: Items[PodClaim] = ()
     scheduling_gates: Items[SchedulingGate] = ()

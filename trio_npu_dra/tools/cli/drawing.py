@@ -240,14 +240,18 @@ class _Canvas:
         self.text(x + 8, y + _LINE, chip.name, kind="name")
         self.text(x, y + _LINE, chip.chip_name, kind="quiet", end=x + _CHIP_WIDTH - 8)
         held = ", ".join(self.topology.holders(chip))
+        health = chip.health
+        is_named = health.level is not FaultLevel.NORMAL
+        state = health.level.value if is_named else health.state.value
         lines = (
-            (_short_health(chip), ""),
+            (f"{_SIGNS[health.state]} {state}", ""),
             (chip.pci_bus_id or "", "quiet"),
             (held, ""),
         )
         for number, (words, style) in enumerate(lines, start=2):
-            if words:
-                self.text(x + 8, y + _LINE * number, _cut(words), kind=style)
+            short = words if len(words) <= _LETTERS else f"{words[: _LETTERS - 1]}…"
+            if short:
+                self.text(x + 8, y + _LINE * number, short, kind=style)
         self.lines.append("</g>")
         self._feet[chip.name] = (x + _CHIP_WIDTH // 2, y + _CHIP_HEIGHT)
 
@@ -279,13 +283,6 @@ def _numa_name(chip: Chip) -> str:
 
 def _root_name(chip: Chip) -> str:
     return chip.pcie_root or "PCIe root not known"
-
-
-def _short_health(chip: Chip) -> str:
-    health = chip.health
-    is_named = health.level is not FaultLevel.NORMAL
-    words = health.level.value if is_named else health.state.value
-    return f"{_SIGNS[health.state]} {words}"
 
 
 def _in_words(topology: Topology, chip: Chip) -> str:
@@ -330,10 +327,6 @@ def _footer(topology: Topology) -> Iterator[str]:
     if chips and topology.holds is None:
         yield "the holders of the NPUs are unknown: the driver's records cannot be read"
     yield from topology.board.unanswered
-
-
-def _cut(words: str) -> str:
-    return words if len(words) <= _LETTERS else f"{words[: _LETTERS - 1]}…"
 
 
 def _escaped(words: str) -> str:

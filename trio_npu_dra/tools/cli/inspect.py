@@ -92,22 +92,14 @@ def run(arguments: argparse.Namespace) -> int:
             say(*draw(topology).rstrip("\n").split("\n"))
             return 0
         if arguments.svg:
-            _write(arguments.svg, draw(topology))
+            at = f"--svg={arguments.svg}"
+            with translated("write it", lambda problem: ConfigError(f"{at}: {problem}")):
+                arguments.svg.write_text(draw(topology), encoding="utf-8")
         if arguments.topology:
             _print_topology(topology, arguments.output)
             return 0
     _print_slices(board, settings, arguments.output)
     return 0
-
-
-def _write(file: Path, text: str) -> None:
-    """Write the drawing.
-
-    Raises:
-        ConfigError: The file cannot be written.
-    """
-    with translated("write it", lambda problem: ConfigError(f"--svg={file}: {problem}")):
-        file.write_text(text, encoding="utf-8")
 
 
 def _print_topology(topology: Topology, form: str) -> None:
@@ -135,13 +127,8 @@ async def _read_board(settings: NodeSettings, host: Host) -> Board:
     dcmi = load_library(host)
     if dcmi is None:
         return EMPTY_BOARD
-    clock = SteadyClock()
-    faults = NodeFaults(
-        settings.plugin_directory,
-        clock=clock,
-        boot=clock.boot,
-        settle_seconds=settings.evict_after,
-    )
+    folder, settle, clock = settings.plugin_directory, settings.evict_after, SteadyClock()
+    faults = NodeFaults(folder, clock=clock, boot=clock.boot, settle_seconds=settle)
     async with open_worker() as worker:
         return await read_board(worker, dcmi, host, faults)
 
@@ -233,9 +220,7 @@ def _cells(device: Device) -> tuple[str, ...]:
     attributes, capacity = device.attributes, device.capacity
 
     def attribute(name: str) -> str:
-        found = attributes.get(name)
-        values = (found.string, found.int_) if found else ()
-        return next((str(value) for value in values if value is not None), "-")
+        return str(attributes[name].value) if name in attributes else "-"
 
     def amount(name: str) -> str:
         return capacity[name].value if name in capacity else "-"

@@ -30,7 +30,7 @@ from trio_npu_dra.tools.login.login import log_in
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from trio_npu_dra.tools.cli.npu_answers import Answer
+    from trio_npu_dra.tools.cli.npu_answers import Output
 
 _LIBRARIES: Final = ("cel", "rich")
 _PAUSE: Final = 0.3
@@ -200,7 +200,7 @@ async def _changed(client: KubeClient, versions: Mapping[type[KubeObject], str])
     await trio.sleep(_PAUSE)
 
 
-async def _answer(client: KubeClient, asked: argparse.Namespace) -> Answer:
+async def _answer(client: KubeClient, asked: argparse.Namespace) -> Output:
     # The command line is parsed, and a missing package reported, before these are imported.
     from trio_npu_dra.tools.cli import npu_answers  # noqa: PLC0415
 
@@ -214,7 +214,7 @@ async def _answer(client: KubeClient, asked: argparse.Namespace) -> Answer:
     return await npu_answers.overview(client, asked.driver, is_wide=asked.output == "wide")
 
 
-async def _explain(client: KubeClient, asked: argparse.Namespace) -> Answer:
+async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
     """Of a bare name first the pod, then the claim.
 
     Raises:

@@ -27,7 +27,7 @@ from trio_npu_dra.tools.cluster.gather import (
 )
 from trio_npu_dra.tools.cluster.objects import Claim
 
-Answer = tuple[Iterable[str], dict[str, Any]]
+Output = tuple[Iterable[str], dict[str, Any]]
 """Lines for people, and the facts as data."""
 
 
@@ -37,14 +37,14 @@ async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], 
     return fleet(view, driver), view.doubts
 
 
-async def overview(client: KubeClient, driver: str, *, is_wide: bool) -> Answer:
+async def overview(client: KubeClient, driver: str, *, is_wide: bool) -> Output:
     """The cluster by node; wide has a row for each device."""
     nodes, doubts = await _fleet(client, driver)
     lines = npu_words.device_lines(nodes) if is_wide else npu_words.fleet_lines(nodes)
     return (*lines, *npu_words.doubt_lines(doubts)), npu_wire.fleet_wire(nodes, doubts)
 
 
-async def node(client: KubeClient, name: str, driver: str) -> Answer:
+async def node(client: KubeClient, name: str, driver: str) -> Output:
     """One node.
 
     Raises:
@@ -108,7 +108,7 @@ async def only_namespace(client: KubeClient, kind: str, name: str) -> str | None
     return found[0] if found else None
 
 
-async def explain_pod(client: KubeClient, name: str, namespace: str) -> Answer:
+async def explain_pod(client: KubeClient, name: str, namespace: str) -> Output:
     """Why a pod waits.
 
     Raises:
@@ -120,7 +120,7 @@ async def explain_pod(client: KubeClient, name: str, namespace: str) -> Answer:
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
 
 
-async def explain_claim(client: KubeClient, name: str, namespace: str) -> Answer:
+async def explain_claim(client: KubeClient, name: str, namespace: str) -> Output:
     """Why a claim waits.
 
     Raises:
@@ -132,7 +132,7 @@ async def explain_claim(client: KubeClient, name: str, namespace: str) -> Answer
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
 
 
-async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Answer:
+async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Output:
     """What is wrong with a device.
 
     Raises:

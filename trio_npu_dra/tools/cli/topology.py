@@ -89,16 +89,16 @@ def topology_of(
     board: Board, host: Host, *, node: str | None, holds: tuple[Hold, ...] | None
 ) -> Topology:
     """What is known of the NPUs' surroundings; the CPUs are read from sysfs."""
-    near = {chip.name: _nearest_cpus(host, chip) for chip in board.chips}
-    cpus = {name: numbers for name, numbers in near.items() if numbers is not None}
+    cpus: dict[str, str] = {}
+    for chip in board.chips:
+        near = None
+        if chip.pci_bus_id is not None:
+            near = host.local_cpus(chip.pci_bus_id)
+        elif chip.numa_node is not None:
+            near = host.cpus_of(chip.numa_node)
+        if near is not None:
+            cpus[chip.name] = near
     return Topology(node=node, board=board, cpus=cpus, holds=holds)
-
-
-def _nearest_cpus(host: Host, chip: Chip) -> str | None:
-    """Those of its place on PCI; those of its NUMA node if it is not on PCI."""
-    if chip.pci_bus_id is not None:
-        return host.local_cpus(chip.pci_bus_id)
-    return None if chip.numa_node is None else host.cpus_of(chip.numa_node)
 
 
 # --- for people ----------------------------------------------------------------------------------
@@ -111,10 +111,9 @@ def matrix(topology: Topology) -> tuple[str, ...]:
         return ("no NPU found", *topology.board.unanswered)
     codes = [[topology.code(one, other) for other in chips] for one in chips]
     rows = [["", *(chip.name for chip in chips), "GROUP", "NUMA", "CPU AFFINITY"]]
-    rows += [
-        [chip.name, *row, *map(_cell, _around(topology, chip))]
-        for chip, row in zip(chips, codes, strict=True)
-    ]
+    for chip, row in zip(chips, codes, strict=True):
+        around = (chip.topology_group, chip.numa_node, topology.cpus.get(chip.name))
+        rows.append([chip.name, *row, *map(_cell, around)])
     used = {code for row in codes for code in row}
     legend = [("", code, f"= {MEANINGS[code]}") for code in MEANINGS if code in used]
     return (
@@ -124,10 +123,6 @@ def matrix(topology: Topology) -> tuple[str, ...]:
         *(cell for line in super_pods(topology.board) for cell in ("", line)),
         *topology.board.unanswered,
     )
-
-
-def _around(topology: Topology, chip: Chip) -> tuple[str | int | None, ...]:
-    return chip.topology_group, chip.numa_node, topology.cpus.get(chip.name)
 
 
 def _cell(fact: str | int | None) -> str:

@@ -31,7 +31,7 @@ _IN_POD: Final = re.compile(r"kubepods|/pod[0-9a-f]{8}[-_]")
 """Cgroups of pods, with systemd or without, and also as seen from within a cgroup namespace."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ChipUser:
     """A process on an NPU.
 
@@ -119,7 +119,10 @@ async def _ask(worker: DcmiWorker, dcmi: Dcmi, places: Places, found: Chips) -> 
         except DcmiError as error:
             unread.append(f"{chip.name}: {error}")
         else:
-            users += [_user(places, chip.name, process.pid) for process in processes]
+            for pid in (process.pid for process in processes):
+                place = places.processes / str(pid)
+                user = ChipUser(chip.name, pid, command=command(place), cgroup=cgroup(place))
+                users.append(user)
     return replace(
         found,
         board=board,
@@ -128,11 +131,6 @@ async def _ask(worker: DcmiWorker, dcmi: Dcmi, places: Places, found: Chips) -> 
         users=tuple(users),
         unread=tuple(unread),
     )
-
-
-def _user(places: Places, chip: str, pid: int) -> ChipUser:
-    process = places.processes / str(pid)
-    return ChipUser(chip=chip, pid=pid, command=command(process), cgroup=cgroup(process))
 
 
 def _missing_nodes(host: Host, board: Board) -> Iterator[str]:
