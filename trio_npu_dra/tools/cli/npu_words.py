@@ -116,11 +116,12 @@ def _state(row: DeviceRow) -> str:
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """The sentence, then what it rests on."""
+    """The sentence, then its evidence."""
     yield f"{explanation.subject} {_MEANS[explanation.outcome]}: {explanation.sentence}"
     for report in explanation.claims:
         yield from _claim_lines(report)
-    yield from _listed("nodes", map(_node_words, explanation.nodes[:_NODES]))
+    shown = explanation.nodes[:_NODES]
+    yield from _listed("nodes", (f"{name}: {why or 'could serve it'}" for name, why in shown))
     if len(explanation.nodes) > _NODES:
         yield f"  and {len(explanation.nodes) - _NODES} more"
     yield from _listed("any one of these would help", explanation.helps)
@@ -129,7 +130,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def doubt_lines(doubts: Iterable[str]) -> Iterator[str]:
-    """What is left out of an answer."""
+    """What an answer does not weigh."""
     return _listed("not weighed here", doubts)
 
 
@@ -137,11 +138,6 @@ def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
     found = [f"  {line}" for line in lines]
     if found:
         yield from ("", title, *found)
-
-
-def _node_words(node: tuple[str, str]) -> str:
-    name, why = node
-    return f"{name}: {why or 'could serve it'}"
 
 
 def _claim_lines(report: ClaimReport) -> Iterator[str]:
@@ -181,7 +177,7 @@ def _losses(step: FunnelStep) -> Iterator[str]:
 
 
 def diagnosis_lines(unhealthy: Diagnosis) -> Iterator[str]:
-    """What is wrong with a device, and whom it touches."""
+    """What is wrong with a device, and its holders."""
     taints = ", ".join(unhealthy.row.taints)
     if not unhealthy.row.is_published:
         yield f"{unhealthy.title} is not published any more, and a claim holds it"

@@ -37,7 +37,7 @@ _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 async def read_devices(client: KubeClient) -> tuple[ClusterView, dict[type[KubeObject], str]]:
-    """Slices and claims, and from which versions they can be watched.
+    """Slices and claims, and the versions from which they can be watched.
 
     Raises:
         KubeError: Refused or unreachable.
@@ -50,11 +50,7 @@ async def read_devices(client: KubeClient) -> tuple[ClusterView, dict[type[KubeO
 
 
 async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
-    """All that an explanation weighs.
-
-    Args:
-        client: The API server.
-        about: The pod or claim that is explained: its Events are read too.
+    """All that an explanation weighs, with the Events of the explained pod or claim.
 
     Raises:
         KubeError: Slices, claims or classes cannot be read; without them nothing can be said.

@@ -58,9 +58,9 @@ class NodePool:
         return left
 
     def takers(self, placed: PlacedDevice, taken: Taken) -> tuple[PlacedDevice, ...]:
-        """The devices that have taken what one more such device needs of counters.
+        """The devices that use the counters which one more such device needs.
 
-        None if enough is left. A device that is held is among those in its own way.
+        None if enough is left; a held device counts itself.
         """
         if not placed.device.consumes_counters:
             return ()
@@ -119,7 +119,7 @@ def pools_by_node(
             pool = _pool(id_, near, everywhere[id_], node) if near else None
             if pool is not None:
                 found.append(pool)
-        seen[node.metadata.name] = tuple(sorted(found, key=_binds))
+        seen[node.metadata.name] = tuple(sorted(found, key=_has_binding))
     return seen
 
 
@@ -132,7 +132,7 @@ def whole_pools(slices: Sequence[AnySlice]) -> Mapping[PoolId, NodePool]:
     return pools
 
 
-def _binds(pool: NodePool) -> bool:
+def _has_binding(pool: NodePool) -> bool:
     return any(placed.device.binding_conditions for placed in pool.devices)
 
 
@@ -167,7 +167,7 @@ def _pool(
 
 
 def _missing(slices: Sequence[AnySlice]) -> str:
-    """What lacks of one generation of a pool."""
+    """What one generation of a pool lacks."""
     wanted = slices[0].spec.pool.resource_slice_count
     if len(slices) == wanted:
         return ""

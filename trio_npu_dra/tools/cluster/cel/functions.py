@@ -135,12 +135,8 @@ def _domain(container: Any, key: Any) -> Any:
     return container.get(_string(key), {})
 
 
-def _lowered(text: Any) -> str:
-    return "".join(one.lower() if one.isascii() else one for one in _string(text))
-
-
-def _raised(text: Any) -> str:
-    return "".join(one.upper() if one.isascii() else one for one in _string(text))
+def _in_ascii(change: Callable[[str], str]) -> Callable[[Any], str]:
+    return lambda text: "".join(change(one) if one.isascii() else one for one in _string(text))
 
 
 FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
@@ -162,8 +158,8 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "major": _number(0),
         "minor": _number(1),
         "patch": _number(2),
-        "lowerAscii": _lowered,
-        "upperAscii": _raised,
+        "lowerAscii": _in_ascii(str.lower),
+        "upperAscii": _in_ascii(str.upper),
     }
 )
 """By name; as methods they get their object first."""

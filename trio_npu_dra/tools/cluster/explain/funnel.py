@@ -1,4 +1,4 @@
-"""One request held against each device, step by step: how many devices each step leaves."""
+"""How many devices each step of the scheduler's search leaves for one request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NodePools = Mapping[str, Sequence[NodePool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Devices that a step takes away, for one reason.
+    """Devices that a step removes, for one reason.
 
     Attributes:
         why: Said of the devices: `have memCapacity 32Gi`.
@@ -44,7 +44,7 @@ class FunnelStep:
         most: How many of them one node can have.
         node: The node that can have most of them.
         enough: Whether some node can still have what the request wants.
-        losses: What the step takes away, the largest part first.
+        losses: The devices that the step removes, the largest part first.
     """
 
     words: str
@@ -114,7 +114,7 @@ class _Need:
 
 
 _Test = Callable[[PlacedDevice], str]
-"""Why a device does not pass; empty if it does."""
+"""Why a device does not pass; empty if it passes."""
 
 
 def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
@@ -129,7 +129,13 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
         for placed in devices:
             seen_by.setdefault(placed.id, []).append(node)
     need = _Need(wanted.count, seen_by)
-    steps = [_step("are published", left, need, _flaws(around.pools))]
+    flaws = {
+        pool.flaw_words: [placed.id for placed in pool.devices]
+        for pools in around.pools.values()
+        for pool in pools
+        if pool.flaw
+    }
+    steps = [_step("are published", left, need, dict(sorted(flaws.items())))]
     asked = matcher.assuming(True)
     for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, asked)):
         if left and at == len(wanted.class_selectors):
@@ -203,16 +209,6 @@ def _counts(
     return counts
 
 
-def _flaws(pools: NodePools) -> dict[str, list[DeviceId]]:
-    found = {
-        pool.flaw_words: [placed.id for placed in pool.devices]
-        for near in pools.values()
-        for pool in near
-        if pool.flaw
-    }
-    return dict(sorted(found.items()))
-
-
 def _tests(
     wanted: Wanted, around: Surroundings, matcher: Matcher
 ) -> Iterator[tuple[str, bool, _Test]]:
@@ -220,7 +216,7 @@ def _tests(
     for cel in wanted.class_selectors:
         yield f"are of class {wanted.class_name}", False, _selecting(cel, matcher)
     for cel in wanted.selectors:
-        yield f"match {_one_line(cel.expression)}", False, _selecting(cel, matcher)
+        yield f"match {' '.join(cel.expression.split())}", False, _selecting(cel, matcher)
     if wanted.requests:
         amounts = ", ".join(f"{name} {amount}" for name, amount in wanted.requests.items())
         yield f"have {amounts} at all", False, lambda placed: _size(wanted, placed)
@@ -228,10 +224,6 @@ def _tests(
     pools = {pool.id: pool for near in around.pools.values() for pool in near}
     free = "have counters and shares left" if wanted.admin else "are free"
     yield free, True, lambda placed: _holders(wanted, placed, around, pools)
-
-
-def _one_line(expression: str) -> str:
-    return " ".join(expression.split())
 
 
 def _selecting(cel: Cel, matcher: Matcher) -> _Test:
@@ -246,21 +238,21 @@ def _selecting(cel: Cel, matcher: Matcher) -> _Test:
     return test
 
 
-def _facts(placed: PlacedDevice, names: Iterable[str]) -> str:
-    """What a device has of what a selector names."""
+def _facts(placed: PlacedDevice, names: frozenset[str]) -> str:
+    """The facts of a device that a selector names."""
     device = placed.device
     values = {
         **{name.rpartition("/")[2]: one.value for name, one in device.attributes.items()},
         **{name.rpartition("/")[2]: one.value for name, one in device.capacity.items()},
     }
-    found = [f"{name} {_plain(values[name])}" for name in sorted(names) if name in values]
+    found = [
+        f"{name} {str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in sorted(values.items())
+        if name in names
+    ]
     if "driver" in names and not found:
         found = [f"driver {placed.id.driver}"]
     return f"have {', '.join(found)}" if found else "do not"
-
-
-def _plain(value: str | int | bool | None) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _size(wanted: Wanted, placed: PlacedDevice) -> str:
