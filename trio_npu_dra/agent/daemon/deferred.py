@@ -8,6 +8,7 @@ them once the first slice is there, and nothing else imports the rooms below.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import partial
 
 import trio
@@ -15,7 +16,8 @@ import trio
 from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.daemon.node import NodeContext
-from trio_npu_dra.agent.holds.hold import HolderKind, node_of_pod
+from trio_npu_dra.agent.holds.hold import Hold, HolderKind, node_of_pod
+from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.occupancy import is_any_occupied
 from trio_npu_dra.kit.api.client import KubeClient
@@ -141,12 +143,7 @@ async def serve_resources(
     if node.selection is None:
         await node.first_answers()
         if not node.leaving.value:
-            await node.ledger.holds.wait_until(
-                lambda holds: (
-                    any(hold.holder.kind is HolderKind.POD for hold in holds)
-                    or any(node_of_pod(uid) for uid in node.ledger.unreadable)
-                )
-            )
+            await node.ledger.holds.wait_until(partial(_has_pods, node.ledger))
     from trio_npu_dra.agent.device_plugin.node_plugins import NodePlugins
     from trio_npu_dra.agent.device_plugin.pods import PodList
     from trio_npu_dra.agent.device_plugin.selection import Selection
@@ -187,3 +184,10 @@ async def serve_resources(
         pods_known=node.pods_known,
     )
     await plugins.serve()
+
+
+def _has_pods(ledger: Ledger, holds: Iterable[Hold]) -> bool:
+    """Whether pods have devices by records, of which some may not be readable."""
+    return any(hold.holder.kind is HolderKind.POD for hold in holds) or any(
+        node_of_pod(uid) for uid in ledger.unreadable
+    )

@@ -84,9 +84,11 @@ SLICE_WRITES = _counter(
     "result",
 )
 WATCH_RESTARTS = _counter(
-    "watch_restarts_total", "Watches of ResourceSlices opened anew after contact was lost."
+    "watch_restarts_total", "Watches of ResourceSlices opened again after contact was lost."
 )
-WATCHING = _gauge("watching", "1 while edits of our ResourceSlices by others are noticed at once.")
+WATCHING = _gauge(
+    "watching", "1 while foreign edits of our ResourceSlices are noticed without delay."
+)
 POOL_CURRENT = _gauge(
     "pool_current",
     "1 while the API server has the newest pool; 0 while a change is being written or is refused, "
