@@ -139,18 +139,23 @@ class Driver:
     def wait_rolled_out(self, *, devices: int = NPUS) -> None:
         """Wait until the DaemonSet's newest form runs, is registered and has published so many."""
         self.cluster.kubectl(
-            *(
-                "rollout",
-                "status",
-                f"daemonset/{NAME}",
-                "--namespace",
-                NAMESPACE,
-                f"--timeout={PATIENCE:.0f}s",
-            )
+            *("rollout", "status", f"daemonset/{NAME}", "--namespace", NAMESPACE),
+            f"--timeout={PATIENCE:.0f}s",
         )
         self.wait_ready()
         self.wait_registered()
         self.wait_published(devices=devices)
+
+    def execute(self, *argv: str) -> str:
+        """Run a program in its pod; returns its stdout, raises ClusterError if it fails."""
+        name = self.wait_ready()["metadata"]["name"]
+        return self.cluster.execute(name, *argv, namespace=NAMESPACE, container="kubeletplugin")
+
+    def memory_mib(self) -> dict[str, float]:
+        """Resident memory of the daemon: `VmRSS` now, `VmHWM` at most until now."""
+        status = Path(f"/proc/{self.pid()}/status").read_text()
+        found = dict(re.findall(r"(VmRSS|VmHWM):\s+(\d+) kB", status))
+        return {name: int(value) / 1024 for name, value in found.items()}
 
     # --- what it publishes -----------------------------------------------------------------------
 
@@ -206,7 +211,7 @@ class Driver:
 
     def cdi_files(self) -> list[str]:
         """Names of its CDI files on the node."""
-        return self._files(CDI, "npu.huawei.com-npu_*")
+        return self._files(CDI, f"{DRIVER}-npu_*")
 
     def records(self) -> list[str]:
         """Names of its claim records on the node."""
@@ -232,8 +237,7 @@ class Driver:
 
     def cdi_spec(self, uid: str) -> Object:
         """The CDI file of the claim with that UID."""
-        text = self._place(cdi_file(uid)).read_text()
-        spec: Object = json.loads(text)
+        spec: Object = json.loads(self._place(cdi_file(uid)).read_text())
         return spec
 
     def wait_recorded(self, *uids: str) -> None:
@@ -266,6 +270,11 @@ class Driver:
         """A handle on the simulated board; close it."""
         folder = self._place(BOARD) / "usr/local/Ascend/driver/lib64"
         return BoardControl(folder / "board.state")
+
+    def shared_chips(self, count: int = NPUS) -> set[int]:
+        """Those of the first chips that several containers may use."""
+        with self.board() as board:
+            return {chip for chip in range(count) if board.read(chip, "share_enable")}
 
     @contextmanager
     def obstacle(self, *places: Path) -> Iterator[None]:

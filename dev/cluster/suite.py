@@ -35,7 +35,7 @@ SHARES = {
         "restarts",
         "rolling_update",
     ),
-    "claims and faults": ("claims_*", "faults*", "health", "refusals", "unhealthy_npu"),
+    "claims and faults": ("claims_*", "faults*", "refusals", "unhealthy_npu"),
     "device plugin": ("device_plugin*", "doctor", "mindcluster", "migration"),
     "another version, another board": (
         "boards",

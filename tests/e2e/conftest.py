@@ -128,11 +128,22 @@ def driver(cluster: Cluster, notes: list[str]) -> Driver:
 
 @pytest.fixture
 def space(driver: Driver) -> Iterator[Space]:
-    """A namespace for one test; afterwards nothing of it is left, on the node neither."""
-    fresh = Space.create(driver.cluster, f"e2e-{next(_numbers)}")
+    """A namespace for one test.
+
+    Afterwards nothing of it is left, on the node neither; the DeviceClasses of its examples go too.
+    """
+    cluster, before = driver.cluster, set(class_names(driver.cluster))
+    fresh = Space.create(cluster, f"e2e-{next(_numbers)}")
     yield fresh
     fresh.remove()
     driver.wait_without_traces()
+    cluster.remove("deviceclass", *sorted(set(class_names(cluster)) - before))
+
+
+def class_names(cluster: Cluster) -> list[str]:
+    """The names of the DeviceClasses."""
+    classes = cluster.objects("deviceclasses", namespace=None)
+    return [each["metadata"]["name"] for each in classes]
 
 
 @pytest.fixture

@@ -8,20 +8,43 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 
 from dev.cluster.api import Object
-from dev.cluster.driver import DRIVER, NAMESPACE, NPUS, Driver
+from dev.cluster.driver import DRIVER, NPUS, Driver
+from tests.e2e.space import Space
 from trio_npu_dra.agent.control.report import HealthReport, NpuReport
 from trio_npu_dra.agent.observe.pages import SCRAPE_SECONDS
 from trio_npu_dra.lab.simulator import BoardControl, Severity
 
 KEEPS_PODS = 0x81B38002
-"""RestartBusiness: no new pods. Like the other one it has no rule that separates the NPU."""
+"""RestartBusiness: no new pods. No frequency rule separates the NPU for it."""
 MOVES_PODS = 0x80CF8000
-"""RestartNPU: no pods at all."""
+"""RestartNPU: no pods at all. No frequency rule separates the NPU for it."""
 
 
 def number(device: str) -> int:
     """The physical id of a device, by its name."""
     return int(device.removeprefix("npu-"))
+
+
+def wait_health(space: Space, health: str) -> str:
+    """Wait until the status of pod `user` says so of its NPU; returns the message beside it."""
+
+    def look() -> tuple[str] | None:
+        (container,) = (space.get("pod", "user") or {})["status"]["containerStatuses"]
+        for claimed in container.get("allocatedResourcesStatus", []):
+            for resource in claimed["resources"]:
+                if resource["health"] == health:
+                    return (resource.get("message", ""),)
+        return None
+
+    return space.wait(look, f"an NPU {health}")[0]
+
+
+def start_holder(space: Space) -> str:
+    """Pod `user` runs and its NPU is Healthy; returns the device."""
+    space.start("user")
+    wait_health(space, "Healthy")
+    (device,) = space.allocated("user")
+    return device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +97,10 @@ class Faults:
 
     def health(self, *words: str) -> str:
         """What `npu-dra health` prints in the driver's pod."""
-        name = self.driver.wait_ready()["metadata"]["name"]
-        return self.driver.cluster.execute(name, "npu-dra", "health", *words, namespace=NAMESPACE)
+        return self.driver.execute("npu-dra", "health", *words)
 
     def report(self) -> HealthReport:
-        """The same, to be read by programs."""
+        """Its report for programs."""
         return HealthReport.model_validate_json(self.health("--output=json"))
 
     def npu(self, device: str) -> NpuReport:
@@ -96,8 +118,6 @@ class Faults:
 
     def level(self, device: str) -> str:
         """The level of an NPU as the metrics have it."""
-        for npu in self.report().npus:
-            if npu.device == device:
-                assert self.metric("npu_dra_npu_fault_level", device=device, level=npu.level) == 1
-                return npu.level
-        raise AssertionError(f"{device} is not reported")
+        level = self.npu(device).level
+        assert self.metric("npu_dra_npu_fault_level", device=device, level=level) == 1
+        return level

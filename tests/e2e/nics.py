@@ -18,6 +18,7 @@ import trio
 
 from dev.cluster.api import Object
 from dev.cluster.cluster import Cluster, NodeAccess
+from tests.e2e.space import device_class
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import open_bridge
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, PrepareResult
@@ -59,7 +60,8 @@ def running(cluster: Cluster, node: NodeAccess, roots: Mapping[str, str]) -> Ite
         try:
             assert process.stdout is not None
             assert process.stdout.readline().strip() == REGISTERED
-            cluster.api.apply([_device_class(), _slice(node.name, roots)])
+            ours = device_class(NAME, f'device.driver == "{NAME}"')
+            cluster.api.apply([ours, _slice(node.name, roots)])
             yield
         finally:
             cluster.remove("resourceslice", f"{node.name}-nics")
@@ -67,15 +69,6 @@ def running(cluster: Cluster, node: NodeAccess, roots: Mapping[str, str]) -> Ite
             process.terminate()
             process.wait(timeout=20)
             node.execute("rm", "-rf", SERVICE.parent, REGISTRATION)
-
-
-def _device_class() -> Object:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": NAME},
-        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{NAME}"'}}]},
-    }
 
 
 def _slice(node: str, roots: Mapping[str, str]) -> Object:

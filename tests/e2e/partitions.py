@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from dev.cluster.api import Object
 from dev.cluster.driver import DRIVER, NPUS, Driver
-from tests.e2e.space import request
+from tests.e2e.space import device_class, request
 
 PARTITIONS = "npu-partitions"
 QUARTER, HALF = "vir05_1c_8g", "vir10_3c_16g"
 OWN = f'device.attributes["{DRIVER}"]'
 KEPT = re.compile(r"^npu_dra_server_keeps_counters ([01])", re.MULTILINE)
+NPU_SMI = "/usr/local/bin/npu-smi"
 IS_FIRST = f"{OWN}.physicalId == 0"
 
 
 @contextmanager
-def cut_for_claims(driver: Driver, temp: Path) -> Iterator[bool]:
+def cut_for_claims(driver: Driver) -> Iterator[bool]:
     """NPUs are cut, and there is a class for partitions; whether the API server keeps counters."""
-    made = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": PARTITIONS},
-        "spec": {
-            "selectors": [
-                {"cel": {"expression": f'device.driver == "{DRIVER}" && {OWN}.type == "vnpu"'}}
-            ]
-        },
-    }
-    file = temp / "partitions.json"
-    file.write_text(json.dumps(made))
-    driver.cluster.kubectl("apply", "-f", str(file))
+    vnpus = f'device.driver == "{DRIVER}" && {OWN}.type == "vnpu"'
+    driver.cluster.api.apply([device_class(PARTITIONS, vnpus)])
     driver.set_environment("NPU_DRA_PARTITIONING=dynamic")
     told = driver.cluster.wait(
         lambda: KEPT.search(driver.page("/metrics")), "what the server keeps"
@@ -63,6 +51,12 @@ def partition(template: str, cel: str = IS_FIRST) -> Object:
 def whole(cel: str = IS_FIRST) -> Object:
     """A request for all of an NPU."""
     return request(cel=f'{OWN}.type == "npu" && {cel}')
+
+
+def set_vnpu(driver: Driver, card: int, what: str, *arguments: str) -> None:
+    """Create or destroy a vNPU of a card's first chip, as an administrator does."""
+    where = ("-i", str(card), "-c", "0")
+    driver.node.execute(NPU_SMI, "set", "-t", what, *where, *arguments)
 
 
 def vnpus(driver: Driver) -> list[int]:

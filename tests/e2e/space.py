@@ -24,6 +24,8 @@ CLASS = "npu.huawei.com"
 BUS = re.compile(r"\b[0-9A-F]{4}:[0-9A-F]{2}:[0-9A-F]{2}\.[0-9A-F]\b")
 ENDS_AT_ONCE = ("sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait")
 """As process 1 a plain `sleep` would ignore TERM."""
+USES = ("sh", "-c", "trap 'exit 0' TERM; npu-smi info watch > /tmp/seen & sleep 600 & wait")
+"""A container that goes on using its NPUs: without a share flag it keeps all others away."""
 
 
 def request(name: str = "npu", *, cel: str | None = None, count: int | None = None) -> Object:
@@ -53,6 +55,27 @@ def claim(
         "kind": "ResourceClaim",
         "metadata": {"name": name},
         "spec": {"devices": devices},
+    }
+
+
+def claim_template(name: str, made: Object) -> Object:
+    """A template from which each pod gets a claim like that one."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": made["spec"]},
+    }
+
+
+def device_class(name: str, cel: str, *, config: Sequence[Object] = ()) -> Object:
+    """A class of the devices that `cel` chooses."""
+    selectors = [{"cel": {"expression": cel}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": selectors, "config": list(config)},
     }
 
 
@@ -171,6 +194,16 @@ class Space:
     def wait_phase(self, pod: str, phase: str = "Running") -> Object:
         """Wait until a pod is in a phase; returns it."""
         return self.cluster.wait_phase(pod, phase, namespace=self.name)
+
+    def start(self, name: str, *requests: Object) -> Object:
+        """Create a pod and its claim of the same name, and wait until it runs; returns the pod."""
+        self.apply(claim(name, *requests), pod(name, name))
+        return self.wait_phase(name)
+
+    def assert_runs_on(self, before: Object) -> None:
+        """A pod runs, and its containers are those that it had."""
+        after = self.wait_phase(before["metadata"]["name"])
+        assert container_ids(after) == container_ids(before)
 
     def wait_event(self, pod: str, *words: str) -> str:
         """Wait for an event of a pod that has all those words; returns it."""
@@ -310,6 +343,11 @@ class Space:
         """The chips' device nodes in a container."""
         text = self.execute(pod, "sh", "-c", "ls -d /dev/davinci[0-9]*", container=container)
         return sorted(text.split())
+
+
+def container_ids(pod: Object) -> list[str]:
+    """The ids of a pod's containers: a restart changes them."""
+    return [str(status["containerID"]) for status in pod["status"]["containerStatuses"]]
 
 
 def bus_ids(table: str) -> list[str]:

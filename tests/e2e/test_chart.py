@@ -14,7 +14,7 @@ from dev.cluster.api import Object
 from dev.cluster.driver import CDI, DRIVER, NAME, NAMESPACE, PLUGIN, Driver
 from dev.cluster.processes import ClusterError
 from dev.site.chart_values import CHART, PAGE
-from tests.e2e.space import Space, claim, pod
+from tests.e2e.space import Space
 from tests.helm.chart import objects, template
 
 pytestmark = pytest.mark.cluster
@@ -127,17 +127,13 @@ def chart(driver: Driver) -> Iterator[Chart]:
 @pytest.fixture
 def holder(space: Space) -> Object:
     """A pod that runs with an NPU before the release changes."""
-    space.apply(claim("holder"), pod("holder", "holder"))
-    return space.wait_phase("holder")
+    return space.start("holder")
 
 
 def assert_runs_on(space: Space, before: Object) -> None:
-    """Its container is the same and sees its NPU."""
-    name = before["metadata"]["name"]
-    states = (before, space.wait_phase(name))
-    first, now = (each["status"]["containerStatuses"][0] for each in states)
-    assert first["containerID"] == now["containerID"]
-    assert len(space.seen_npus(name)) == 1
+    """A pod has the container that it had, which sees its NPU."""
+    space.assert_runs_on(before)
+    assert len(space.seen_npus(before["metadata"]["name"])) == 1
 
 
 @pytest.mark.every_version
@@ -161,8 +157,7 @@ def test_pods_run_on_through_a_releases_life(chart: Chart, space: Space, holder:
 
     chart.install()
     assert_runs_on(space, holder)
-    space.apply(claim("later"), pod("later", "later"))
-    space.wait_phase("later")
+    space.start("later")
     assert space.allocated("later") != space.allocated("holder")
     space.delete_pod("holder")
 

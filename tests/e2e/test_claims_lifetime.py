@@ -6,19 +6,12 @@ import pytest
 
 from dev.cluster.api import Object
 from dev.cluster.driver import Driver
-from tests.e2e.space import Space, claim, container, pod, request
+from tests.e2e.space import Space, claim, claim_template, container, pod, request
 
 pytestmark = pytest.mark.cluster
 
 OWN = 'device.attributes["npu.huawei.com"]'
-
-
-TEMPLATE = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceClaimTemplate",
-    "metadata": {"name": "template"},
-    "spec": {"spec": claim("any")["spec"]},
-}
+TEMPLATE = claim_template("template", claim("any"))
 
 
 def from_template(user: Object) -> Object:
@@ -72,8 +65,7 @@ def test_claim_gets_another_npu_with_its_next_pod(driver: Driver, space: Space) 
     wait_deallocated(space, "npu")
 
     same = request(cel=f"{OWN}.physicalId == {first.removeprefix('npu-')}")
-    space.apply(claim("other", same), pod("other", "other"))
-    space.wait_phase("other")
+    space.start("other", same)
     space.apply(pod("two", "npu"))
     space.wait_phase("two")
     (second,) = space.allocated("npu")

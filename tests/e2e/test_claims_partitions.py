@@ -15,7 +15,7 @@ import pytest
 
 from dev.cluster.api import Object
 from dev.cluster.driver import PLUGIN, Driver
-from tests.e2e.partitions import HALF, QUARTER, cut_for_claims, partition, vnpus
+from tests.e2e.partitions import HALF, NPU_SMI, QUARTER, cut_for_claims, partition, vnpus
 from tests.e2e.space import Space, claim, pod
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.lab.simulator import load_profile
@@ -32,7 +32,6 @@ TEMPLATES = (
 )
 CHIPS = load_profile("910b4-8").devices
 NAMES = [f"npu-{chip.physical_id}" for chip in CHIPS]
-NPU_SMI = "/usr/local/bin/npu-smi"
 RESOURCES = re.compile(
     r"^Free/Total: AICORE (\d+)/(\d+), Memory\(MB\) (\d+)/(\d+), AICPU (\d+)/(\d+)$", re.MULTILINE
 )
@@ -69,8 +68,8 @@ class Seen:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cut(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with cut_for_claims(driver, tmp_path_factory.mktemp("class")) as keeps_counters:
+def _cut(driver: Driver) -> Iterator[None]:
+    with cut_for_claims(driver) as keeps_counters:
         assert keeps_counters
         yield
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from dev.cluster.api import Object
-from dev.cluster.cluster import Cluster
-from dev.cluster.deploy import ROOT
 from dev.cluster.driver import Driver
 from dev.config.cases import GOOD, named
 from tests.e2e.libraries import LIBRARIES, loads
-from tests.e2e.space import CLASS, Space, claim, container, pod, request
+from tests.e2e.space import CLASS, Space, claim, container, device_class, pod, request
 
 pytestmark = pytest.mark.cluster
 
-MONITOR = (ROOT / "k8s/examples/admin-access.yaml").read_text()
 OWN = 'device.attributes["npu.huawei.com"]'
 CLASS_WITH_CONFIG = "configured"
 ALL = [f"/dev/davinci{number}" for number in range(8)]
@@ -82,9 +77,9 @@ def test_claim_that_no_container_names(driver: Driver, space: Space) -> None:
 
 def test_admin_access(driver: Driver, space: Space) -> None:
     """Our example's monitor sees all NPUs, also a held one; later pods still get theirs."""
-    space.apply(claim("before"), pod("before", "before"))
+    space.start("before")
     space.let_look_on()
-    space.apply_text(MONITOR)
+    space.apply_example("admin-access")
 
     def monitor() -> str | None:
         pods = driver.cluster.objects("pods", namespace=space.name, selector="app=npu-monitor")
@@ -92,13 +87,11 @@ def test_admin_access(driver: Driver, space: Space) -> None:
         return here[0]["metadata"]["name"] if here else None
 
     watcher = space.wait(monitor, "the monitor's pod")
-    for name in ("before", watcher):
-        space.wait_phase(name)
+    space.wait_phase(watcher)
     assert space.davinci_nodes(watcher) == ALL
     assert len(space.seen_npus(watcher)) == 8
 
-    space.apply(claim("after", request(count=7)), pod("after", "after"))
-    space.wait_phase("after")
+    space.start("after", request(count=7))
     assert not set(space.allocated("after")) & set(space.allocated("before"))
     assert len(space.seen_npus("after")) == 7
     space.delete("daemonset", "npu-monitor")
@@ -129,24 +122,6 @@ def config(*requests: str, **fields: object) -> Object:
     """A config of a claim for some requests, or of a class."""
     opaque = {"driver": CLASS, "parameters": GOOD | fields}
     return {"requests": list(requests), "opaque": opaque} if requests else {"opaque": opaque}
-
-
-@pytest.fixture
-def of_class(cluster: Cluster) -> Iterator[str]:
-    """A DeviceClass that sets two variables and leaves libraries to the image."""
-    env = [named("A", "class"), named("B", "class")]
-    about = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": CLASS_WITH_CONFIG},
-        "spec": {
-            "selectors": [{"cel": {"expression": f'device.driver == "{CLASS}"'}}],
-            "config": [config(env=env, containerLibraries="none")],
-        },
-    }
-    cluster.api.apply([about])
-    yield CLASS_WITH_CONFIG
-    cluster.remove("deviceclass", CLASS_WITH_CONFIG)
 
 
 def seen(space: Space, name: str) -> tuple[str, str, bool, bool]:
@@ -183,14 +158,17 @@ def test_each_container_gets_what_its_request_configures(space: Space) -> None:
     }
 
 
-def test_a_claims_config_wins_over_its_class(space: Space, of_class: str) -> None:
+def test_a_claims_config_wins_over_its_class(space: Space) -> None:
     """Variable by variable and field by field; requests of another class have only the claim's.
 
-    And over the pod's own variables.
+    It wins over the pod's own variables too.
     """
+    of_class = config(env=[named("A", "class"), named("B", "class")], containerLibraries="none")
+    ours = f'device.driver == "{CLASS}"'
+    space.apply(device_class(CLASS_WITH_CONFIG, ours, config=[of_class]))
     both = claim("npu", request("configured"), request("plain"))
     first, _ = both["spec"]["devices"]["requests"]
-    first["exactly"]["deviceClassName"] = of_class
+    first["exactly"]["deviceClassName"] = CLASS_WITH_CONFIG
     both["spec"]["devices"]["config"] = [config(env=[named("A", "claim")])]
     containers = [container(name, f"npu/{name}") for name in ("configured", "plain")]
     for each in containers:

@@ -14,8 +14,8 @@ from dev.cluster.driver import NPUS, Driver
 from tests.e2e import churn
 from tests.e2e.boards import laid_out
 from tests.e2e.faults import KEEPS_PODS
-from tests.e2e.resources import RESOURCE, Plugin, asking, assert_runs_on, start, user
-from tests.e2e.space import Space, claim, placed, pod
+from tests.e2e.resources import RESOURCE, Plugin, asking, assert_run_on, start, user
+from tests.e2e.space import ENDS_AT_ONCE, Space, placed, pod
 from trio_npu_dra.lab.simulator import Severity, load_profile
 
 pytestmark = pytest.mark.cluster
@@ -58,16 +58,15 @@ def test_no_npu_twice_while_both_kinds_of_pods_churn(
 @pytest.mark.every_version
 def test_npu_comes_to_the_resource_when_its_claim_ends(plugin: Plugin, space: Space) -> None:
     """Until then no pod can get it; it is in the pool, tainted, or left out without taints."""
-    space.apply(claim("npu"), pod("holder", "npu"))
-    space.wait_phase("holder")
+    space.start("holder")
     keeps_taints = "\nnpu_dra_server_keeps_taints 1" in plugin.driver.page("/metrics")
-    published = space.allocated("npu") if keeps_taints else []
+    published = space.allocated("holder") if keeps_taints else []
     plugin.turn_on(pool=len(published))
     assert list(plugin.driver.devices()) == published
     plugin.wait_allocatable(NPUS - 1)
     assert len(space.seen_npus("holder")) == 1
     space.delete_pod("holder")
-    space.delete("resourceclaim", "npu")
+    space.delete("resourceclaim", "holder")
     plugin.driver.wait_published(devices=0)
     plugin.wait_allocatable(NPUS)
 
@@ -90,9 +89,7 @@ def test_init_container_that_goes_on_has_an_npu_of_its_own(plugin: Plugin, space
     plugin.wait_allocatable(NPUS)
     look = "ls -d /dev/davinci[0-9]*"
     begins = asking("begins", 1, command=("sh", "-c", look))
-    goes_on = asking(
-        "goes-on", 1, command=("sh", "-c", f"{look}; trap 'exit 0' TERM; sleep 600 & wait")
-    )
+    goes_on = asking("goes-on", 1, command=("sh", "-c", f"{look}; {ENDS_AT_ONCE[-1]}"))
     goes_on["restartPolicy"] = "Always"
     space.apply(pod("train", containers=[asking("main", 1)], init_containers=[begins, goes_on]))
     space.wait_phase("train")
@@ -122,7 +119,7 @@ def test_unhealthy_npu_is_not_given_out(plugin: Plugin, driver: Driver, space: S
             )
         plugin.wait_allocatable(NPUS - 2)
         assert plugin.amount("capacity") == NPUS
-        assert_runs_on(space, before)
+        assert_run_on(space, before)
         board.clear_fault(chips["stuck"], KEEPS_PODS)
         plugin.wait_allocatable(NPUS - 1)
         board.clear_fault(chips["train"], KEEPS_PODS)
@@ -195,7 +192,7 @@ def test_eight_pods_have_eight_whatever_restarts(
     plugin.wait_allocatable(NPUS)
     before |= start(space, g=1, h=1)
 
-    assert_runs_on(space, before)
+    assert_run_on(space, before)
     see = {
         name: driver.cluster.wait_ok(partial(space.davinci_nodes, name), f"exec in {name}")
         for name in before
@@ -243,7 +240,7 @@ def test_npu_comes_to_the_pool_when_its_pod_has_ended(
     (node,) = space.davinci_nodes("train")
     plugin.turn_off(pool=NPUS - 1)
     assert node.replace("/dev/davinci", "npu-") not in driver.devices()
-    assert_runs_on(space, before)
+    assert_run_on(space, before)
     assert len(space.seen_npus("train")) == 1
     plugin.wait_allocatable(0)
 

@@ -8,16 +8,15 @@ import pytest
 
 from dev.cluster.api import Object
 from dev.cluster.driver import NPUS, Driver
+from tests.e2e.partitions import set_vnpu
 from tests.e2e.resources import RESOURCE, Plugin
-from tests.e2e.space import Space, container, pod
+from tests.e2e.space import USES, Space, container, pod
 
 pytestmark = pytest.mark.cluster
 
 QUARTER = f"{RESOURCE}-5c.1cpu.8g"
 SHARES = 2
-VNPU = 116
-USES = ("sh", "-c", "trap 'exit 0' TERM; npu-smi info watch > /tmp/seen & sleep 600 & wait")
-"""A container that goes on using its NPU: without a share flag it keeps all others away."""
+CARD, VNPU = 1, 116
 
 
 @pytest.fixture(scope="module")
@@ -29,29 +28,15 @@ def driver(driver: Driver) -> Iterator[Driver]:
     Plugin(driver).wait_allocatable(2 * SHARES)
     yield driver
     driver.set_environment("NPU_DRA_DEVICE_PLUGIN-", "NPU_DRA_DEVICE_PLUGIN_SHARES-")
-    driver.cluster.wait(lambda: not shared_chips(driver), "no chip shared")
+    driver.cluster.wait(lambda: not driver.shared_chips(), "no chip shared")
     assert driver.pod_records() == []
     driver.cluster.wait(lambda: not driver.has_devices_file(), "no CDI file of the resource")
 
 
 def user(name: str, resource: str) -> Object:
     """A pod that uses one device."""
-    about = pod(name, containers=[container("main", command=USES)])
-    about["spec"]["containers"][0]["resources"] = {"limits": {resource: "1"}}
-    return about
-
-
-def shared_chips(driver: Driver) -> set[int]:
-    """The chips that several containers may use."""
-    with driver.board() as board:
-        return {chip for chip in range(NPUS) if board.read(chip, "share_enable")}
-
-
-def npu_smi(driver: Driver, what: str, *arguments: str) -> None:
-    """Do something to the second chip's vNPUs on the node, as an administrator does."""
-    driver.node.execute(
-        *("/usr/local/bin/npu-smi", "set", "-t", what, "-i", "1", "-c", "0"), *arguments
-    )
+    uses = container("main", command=USES) | {"resources": {"limits": {resource: "1"}}}
+    return pod(name, containers=[uses])
 
 
 def test_two_pods_share_an_npu(driver: Driver, space: Space) -> None:
@@ -61,13 +46,13 @@ def test_two_pods_share_an_npu(driver: Driver, space: Space) -> None:
         space.wait_phase(name)
         assert space.davinci_nodes(name) == ["/dev/davinci0"]
         assert len(space.seen_npus(name)) == 1
-    assert shared_chips(driver) == {0}
+    assert driver.shared_chips() == {0}
 
 
 def test_a_pod_has_a_vnpu_that_was_cut_by_hand(driver: Driver, space: Space) -> None:
     """Its npu-smi shows the partition alone; its NPU is not there meanwhile."""
     plugin = Plugin(driver)
-    npu_smi(driver, "create-vnpu", "-f", "vir05_1c_8g", "-v", str(VNPU))
+    set_vnpu(driver, CARD, "create-vnpu", "-f", "vir05_1c_8g", "-v", str(VNPU))
     plugin.wait_allocatable(1, of=QUARTER)
     plugin.wait_allocatable(SHARES)
     space.apply(user("small", QUARTER))
@@ -75,5 +60,5 @@ def test_a_pod_has_a_vnpu_that_was_cut_by_hand(driver: Driver, space: Space) -> 
     assert space.davinci_nodes("small") == [f"/dev/davinci{VNPU}"]
     assert "vir05" in space.execute("small", "npu-smi", "info")
     space.delete_pod("small")
-    npu_smi(driver, "destroy-vnpu", "-v", str(VNPU))
+    set_vnpu(driver, CARD, "destroy-vnpu", "-v", str(VNPU))
     plugin.wait_allocatable(0, of=QUARTER)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from dev.cluster.driver import NAMESPACE, Driver
+from dev.cluster.driver import Driver
 
 pytestmark = pytest.mark.cluster
 
@@ -19,8 +19,7 @@ DOCTOR = ("python3", "-c", CODE, "doctor", "--output=json")
 
 def doctor(driver: Driver) -> tuple[int, list[dict[str, str]]]:
     """Its exit code, and what it finds."""
-    pod = driver.wait_ready()["metadata"]["name"]
-    text = driver.cluster.execute(pod, *DOCTOR, namespace=NAMESPACE)
+    text = driver.execute(*DOCTOR)
     findings, _, code = text.rstrip().rpartition("\n")
     return int(code), json.loads(findings)["findings"]
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-import yaml
 
 from dev.cluster.api import Object
-from dev.cluster.cluster import Cluster
 from dev.cluster.driver import Driver
 from tests.e2e import nics
-from tests.e2e.space import EXAMPLES, Space, bus_ids
+from tests.e2e.space import Space, bus_ids
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
@@ -55,16 +53,6 @@ def test_by_memory(driver: Driver, space: Space) -> None:
     assert driver.devices()[name]["capacity"]["memCapacity"]["value"] == "32Gi"
 
 
-@pytest.fixture
-def classes(cluster: Cluster) -> Iterator[list[str]]:
-    """Names of the example's DeviceClasses, which go afterwards."""
-    documents = yaml.safe_load_all((EXAMPLES / "device-classes.yaml").read_text())
-    names = [each["metadata"]["name"] for each in documents if each["kind"] == "DeviceClass"]
-    yield names
-    cluster.remove("deviceclass", *names)
-
-
-@pytest.mark.usefixtures("classes")
 def test_class_of_a_family(driver: Driver, space: Space) -> None:
     """The class of the 910B gives one, by its name alone."""
     space.apply_example("device-classes")

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from dev.cluster import audit
 from dev.cluster.api import Object
-from dev.cluster.driver import NPUS, Driver
-from tests.e2e.faults import KEEPS_PODS, MOVES_PODS, Faults, number
-from tests.e2e.space import Space, claim, pod, request
-from tests.e2e.test_health import wait_health
+from dev.cluster.driver import ACCOUNT, NPUS, Driver
+from tests.e2e.faults import (
+    KEEPS_PODS,
+    MOVES_PODS,
+    Faults,
+    number,
+    start_holder,
+    wait_health,
+)
+from tests.e2e.space import (
+    EXAMPLES,
+    Space,
+    claim,
+    claim_template,
+    pod,
+    request,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
-BUS = "resource.kubernetes.io/pciBusID"
-EXAMPLE = Path(__file__).parent.parent.parent / "k8s/examples/tolerates-fault.yaml"
+EXAMPLE = EXAMPLES / "tolerates-fault.yaml"
 NOT_SUPPORTED = -8255
 SUBSCRIBE = "dcmi_subscribe_fault_event"
 WORK = "work"
@@ -25,7 +37,7 @@ WORK = "work"
 
 @pytest.fixture(params=["events", "polling"])
 def way(request: pytest.FixtureRequest, driver: Driver) -> Iterator[str]:
-    """How the driver comes to know of faults: it is told, or it has to ask."""
+    """How the driver learns of faults: by events of the library, or by polling."""
     if request.param == "events":
         yield request.param
         return
@@ -37,15 +49,6 @@ def way(request: pytest.FixtureRequest, driver: Driver) -> Iterator[str]:
         finally:
             board.release(SUBSCRIBE)
             driver.restart()
-
-
-def start_holder(space: Space) -> str:
-    """Pod `user` runs and its NPU is Healthy; returns the device."""
-    space.apply(claim("npu"), pod("user", "npu"))
-    space.wait_phase("user")
-    wait_health(space, "Healthy")
-    (device,) = space.allocated("npu")
-    return device
 
 
 def wait_event(space: Space, reason: str, *words: str) -> None:
@@ -68,11 +71,10 @@ def test_fault_is_seen_everywhere_while_it_lasts(
 ) -> None:
     """Slice, pod status, Event, metric and `npu-dra health` have it, and recovery clears it all.
 
-    Whether the Ascend driver tells of faults or has to be asked. The pod that holds the NPU runs on
-    if the fault allows it.
+    The pod that holds the NPU runs on if the fault allows it.
     """
     device = start_holder(space)
-    before = driver.devices()
+    before, bus = driver.devices(), driver.bus(device)
     assert faults.report().watch == way
     assert faults.metric("npu_dra_fault_events_subscribed") == float(way == "events")
 
@@ -82,9 +84,9 @@ def test_fault_is_seen_everywhere_while_it_lasts(
     wait_event(space, "NpuFault", device, f"{KEEPS_PODS:08X}", "RestartBusiness")
     npu = faults.npu(device)
     assert [fault.code for fault in npu.faults] == [f"{KEEPS_PODS:08X}"]
-    assert npu.held_by == (f"{space.name}/npu",)
+    assert npu.held_by == (f"{space.name}/user",)
     assert faults.level(device) == "RestartBusiness"
-    assert space.seen_npus("user") == [before[device]["attributes"][BUS]["string"]]
+    assert space.seen_npus("user") == [bus]
 
     faults.end(device, KEEPS_PODS)
     driver.cluster.wait(lambda: driver.devices() == before, "the pool as it was")
@@ -99,7 +101,7 @@ def test_fault_is_seen_everywhere_while_it_lasts(
 def test_unhealthy_npu_can_be_given_back_and_is_given_out_when_well(
     driver: Driver, faults: Faults, space: Space
 ) -> None:
-    """Who holds it can end; who asks for just this one waits until it is well, and gets it then."""
+    """Its pod can end; a pod that asks for just this NPU waits until it has recovered."""
     device = start_holder(space)
     faults.begin(device, KEEPS_PODS)
     faults.wait_withheld(device, "RestartBusiness")
@@ -107,23 +109,46 @@ def test_unhealthy_npu_can_be_given_back_and_is_given_out_when_well(
     space.delete_pod("user")
     driver.wait_without_traces()
     same = f'device.attributes["npu.huawei.com"].physicalId == {number(device)}'
-    space.apply(claim("same", request(cel=same)), pod("waits", "same"))
+    space.apply(claim("waits", request(cel=same)), pod("waits", "waits"))
     space.wait_event("waits", "FailedScheduling")
 
     faults.end(device, KEEPS_PODS)
     space.wait_phase("waits")
-    assert space.allocated("same") == [device]
+    assert space.allocated("waits") == [device]
+
+
+@pytest.mark.since("1.36")
+def test_pods_status_names_the_fault(faults: Faults, space: Space) -> None:
+    """Beside the health stands the fault's code, in Kubernetes that has a place for it."""
+    faults.begin(start_holder(space), KEEPS_PODS)
+    assert f"{KEEPS_PODS:08X}" in wait_health(space, "Unhealthy")
+
+
+def test_fields_that_the_server_drops_are_not_written_again(
+    driver: Driver, faults: Faults, space: Space
+) -> None:
+    """A fault comes and goes: the pool is written once for each at most, and is as it was."""
+    before, mark = driver.devices(), driver.cluster.audit_mark()
+    faults.begin("npu-0", KEEPS_PODS)
+    # The life of a pod on another NPU is time in which a publisher would repeat itself.
+    assert_a_pod_lives(driver, space, "during")
+    faults.end("npu-0", KEEPS_PODS)
+    driver.cluster.wait(lambda: driver.devices() == before, "the pool as it was")
+    assert_a_pod_lives(driver, space, "after")
+    written = audit.writes(driver.cluster.audit(mark), user=ACCOUNT, resource="resourceslices")
+    assert len(written) <= 2, written
+
+
+def assert_a_pod_lives(driver: Driver, space: Space, name: str) -> None:
+    """A pod gets an NPU without the fault, and its end leaves nothing."""
+    space.start(name, request(cel='device.attributes["npu.huawei.com"].physicalId != 0'))
+    assert len(space.seen_npus(name)) == 1
+    space.delete_pod(name)
+    driver.wait_without_traces()
 
 
 def work() -> list[Object]:
     """A Deployment of one pod with an NPU."""
-    spec = {"spec": claim(WORK)["spec"]}
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": WORK},
-        "spec": spec,
-    }
     its_pod = pod(WORK, WORK)["spec"] | {
         "restartPolicy": "Always",
         "resourceClaims": [{"name": WORK, "resourceClaimTemplateName": WORK}],
@@ -138,7 +163,7 @@ def work() -> list[Object]:
             "template": {"metadata": {"labels": labels}, "spec": its_pod},
         },
     }
-    return [template, deployment]
+    return [claim_template(WORK, claim(WORK)), deployment]
 
 
 def wait_work(space: Space, *, instead_of: str = "") -> tuple[str, str]:
@@ -182,12 +207,6 @@ def test_work_moves_away_from_an_npu_that_must_be_restarted(
     space.delete("deployment", WORK)
 
 
-def container_id(pod: Object) -> str:
-    """Which container the pod's only one is; another one after a restart."""
-    (status,) = pod["status"]["containerStatuses"]
-    return str(status["containerID"])
-
-
 @pytest.mark.since("1.36")
 def test_claim_of_the_example_keeps_and_gets_unhealthy_npus(faults: Faults, space: Space) -> None:
     """With every NPU about to be restarted, pods that tolerate it stay and start, others do not."""
@@ -208,8 +227,7 @@ def test_claim_of_the_example_keeps_and_gets_unhealthy_npus(faults: Faults, spac
     space.wait_phase("starts")
     for device in devices:
         faults.wait_taint(device, "RestartNPU", "NoExecute")
-    still = space.wait_phase("stays")
-    assert container_id(still) == container_id(stays)
+    space.assert_runs_on(stays)
 
     for device in devices:
         faults.end(device, MOVES_PODS)

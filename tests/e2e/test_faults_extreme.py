@@ -18,7 +18,7 @@ from dev.cluster import audit
 from dev.cluster.api import Object
 from dev.cluster.driver import ACCOUNT, NPUS, PLUGIN, Driver
 from tests.e2e.faults import KEEPS_PODS, Faults
-from tests.e2e.space import Space, claim, pod, request
+from tests.e2e.space import Space, request
 from trio_npu_dra.kit.pool.pace import AT_ONCE, PER_SECOND
 
 pytestmark = pytest.mark.cluster
@@ -68,13 +68,6 @@ def calling(driver: Driver) -> Iterator[Calls]:
         calls.close()
 
 
-def memory_mib(driver: Driver) -> dict[str, float]:
-    """Resident memory of the daemon, now and at most since `forget_peak`."""
-    status = Path(f"/proc/{driver.pid()}/status").read_text()
-    found = dict(re.findall(r"(VmRSS|VmHWM):\s+(\d+) kB", status))
-    return {name: int(value) / 1024 for name, value in found.items()}
-
-
 def forget_peak(driver: Driver) -> None:
     """Have the kernel measure the most memory anew."""
     Path(f"/proc/{driver.pid()}/clear_refs").write_text("5")
@@ -122,7 +115,7 @@ def test_storm_of_events_ends_in_the_right_state(
     """
     unhealthy = {"npu-1", "npu-6"}
     before, pid = driver.devices(), driver.pid()
-    rss = memory_mib(driver)["VmRSS"]
+    rss = driver.memory_mib()["VmRSS"]
     forget_peak(driver)
     heard = heard_events(faults)
     mark, began = driver.cluster.audit_mark(), time.monotonic()
@@ -136,13 +129,13 @@ def test_storm_of_events_ends_in_the_right_state(
     seconds = time.monotonic() - began
     writes = audit.writes(driver.cluster.audit(mark), user=ACCOUNT)
     kinds = Counter(f"{write.verb} {write.resource} {write.code}" for write in writes)
-    peak, after = memory_mib(driver)["VmHWM"], memory_mib(driver)["VmRSS"]
+    memory = driver.memory_mib()
     worst = sorted(calls.took_ms)
     notes += [
         f"storm: {EVENTS} events in {took:.1f} s, {heard_events(faults) - heard:.0f} of them heard",
         f"storm: API writes: {dict(kinds)}",
         f"storm: {len(worst)} empty calls, median {median(worst):.1f} ms, longest {worst[-1]:.1f}",
-        f"storm: RSS {rss:.0f} MiB before, {peak:.0f} at most, {after:.0f} after",
+        f"storm: RSS {rss:.0f} MiB before, then {memory}",
     ]
 
     assert driver.pid() == pid
@@ -187,8 +180,7 @@ def test_call_that_never_returns_costs_one_npu_its_monitoring(
 def start_pod(space: Space, name: str) -> Object:
     """A pod runs with an NPU that answers."""
     other = 'device.attributes["npu.huawei.com"].physicalId != 5'
-    space.apply(claim(name, request(cel=other)), pod(name, name))
-    return space.wait_phase(name)
+    return space.start(name, request(cel=other))
 
 
 def prepared_ms(driver: Driver, space: Space) -> list[str]:

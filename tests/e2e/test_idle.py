@@ -14,7 +14,7 @@ import pytest
 from dev.cluster import audit
 from dev.cluster.driver import ACCOUNT, Driver
 from dev.cluster.processes import Program
-from tests.e2e.space import Space, claim, pod
+from tests.e2e.space import Space
 
 pytestmark = pytest.mark.cluster
 
@@ -60,8 +60,7 @@ def test_idle_driver_writes_nothing(
 ) -> None:
     """While a pod holds an NPU and nothing happens: no API write, no change of any file."""
     seconds: float = pytestconfig.getoption("--idle-seconds")
-    space.apply(claim("npu"), pod("user", "npu"))
-    space.wait_phase("user")
+    space.start("user")
     driver.cluster.wait(lambda: is_quiet(driver), "the last news of faults told")
     trace, daemon = tmp_path / "trace", driver.pid()
     with traced(driver, trace):
@@ -76,7 +75,7 @@ def test_idle_driver_writes_nothing(
 
     notes.append(
         f"idle for {seconds:.0f} s: {len(requests)} API requests, "
-        f"{used:.2f} s of CPU under strace, {resident(driver):.0f} MiB resident"
+        f"{used:.2f} s of CPU under strace, {driver.memory_mib()['VmRSS']:.0f} MiB resident"
     )
     assert driver.pid() == daemon, "the kubelet's probe must have found it alive"
     assert audit.writes(requests) == []
@@ -97,11 +96,3 @@ def cpu_seconds(driver: Driver) -> float:
     """CPU time that the daemon has used, in seconds."""
     fields = Path(f"/proc/{driver.pid()}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
-
-
-def resident(driver: Driver) -> float:
-    """Memory of the daemon, in MiB."""
-    status = Path(f"/proc/{driver.pid()}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    assert found, status
-    return int(found[1]) / 1024

@@ -10,7 +10,7 @@ import pytest
 from dev.cluster.api import Object
 from dev.cluster.driver import CDI, DRIVER, NAME, NAMESPACE, NPUS, PLUGIN, Driver, cdi_file
 from dev.cluster.processes import ClusterError
-from tests.e2e.space import Space, claim, pod, request
+from tests.e2e.space import Space, claim, device_class, pod, request
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
@@ -41,12 +41,7 @@ def manifests(driver: Driver, namespace: str) -> list[Object]:
             "roleRef": role,
             "subjects": [account],
         },
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": SECOND},
-            "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{SECOND}"'}}]},
-        },
+        device_class(SECOND, f'device.driver == "{SECOND}"'),
         {
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",

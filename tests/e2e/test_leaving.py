@@ -22,8 +22,8 @@ WAITER = "waiter"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cut(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with cut_for_claims(driver, tmp_path_factory.mktemp("class")) as keeps_counters:
+def _cut(driver: Driver) -> Iterator[None]:
+    with cut_for_claims(driver) as keeps_counters:
         assert keeps_counters
         yield
 

@@ -12,7 +12,7 @@ from dev.cluster.deploy import ROOT
 from dev.cluster.driver import NAME, NAMESPACE, NPUS, Driver
 from tests.e2e.faults import number
 from tests.e2e.modes import assert_as_documented
-from tests.e2e.resources import FLAG, RESOURCE, Plugin, assert_runs_on, user
+from tests.e2e.resources import FLAG, RESOURCE, Plugin, user
 from tests.e2e.space import EXAMPLES, Space, claim, pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version, pytest.mark.since("1.36")]
@@ -26,10 +26,9 @@ SOME = 4
 
 @pytest.fixture
 def plugin(driver: Driver, space: Space) -> Iterator[Plugin]:
-    """Off before and after; then the DeviceClass is gone, too."""
+    """Off before and after."""
     yield Plugin(driver)
     space.clear()
-    driver.cluster.remove("deviceclass", yaml.safe_load(CLASS)["metadata"]["name"])
     driver.set_environment(f"{FLAG}-")
 
 
@@ -93,7 +92,7 @@ def test_one_manifest_in_every_stage(driver: Driver, plugin: Plugin, space: Spac
     node = driver.cluster.get("node", driver.node.name) or {}
     assert node["status"]["allocatable"][RESOURCE] == "0"
     assert is_by_dra(start(space, "second"))
-    assert_runs_on(space, {"first": first})
+    space.assert_runs_on(first)
     nodes = {name: space.davinci_nodes(name) for name in ("first", "second")}
     assert nodes["first"] != nodes["second"]
     for name, before in nodes.items():

@@ -13,7 +13,8 @@ from dev.cluster.deploy import ROOT
 from dev.cluster.driver import NPUS, Driver
 from dev.cluster.processes import ClusterError
 from tests.e2e import test_security
-from tests.e2e.space import ENDS_AT_ONCE, Space, container, pod
+from tests.e2e.resources import FLAG, RESOURCE, Plugin, asking
+from tests.e2e.space import Space, pod
 from tests.e2e.test_security import agent
 from trio_npu_dra.agent.mindcluster.device_info import check_code
 
@@ -21,8 +22,7 @@ pytestmark = pytest.mark.cluster
 
 __all__ = ["agent"]  # a fixture
 
-RESOURCE = "huawei.com/Ascend910"
-FLAGS = ("NPU_DRA_DEVICE_PLUGIN", "NPU_DRA_MINDCLUSTER_COMPAT")
+COMPAT = "NPU_DRA_MINDCLUSTER_COMPAT"
 OVERLAY = ROOT / "k8s/overlays/mindcluster"
 MANIFESTS = [OVERLAY / "rbac.yaml", OVERLAY / "own-node.yaml"]
 NOT_OURS: list[tuple[Object, str]] = [
@@ -38,11 +38,11 @@ def compat(driver: Driver) -> Iterator[Driver]:
     """The driver with the overlay's rights and flags, and without them at the end."""
     for path in MANIFESTS:
         driver.cluster.kubectl("apply", "--filename", path)
-    driver.set_environment(f"{FLAGS[0]}=all", f"{FLAGS[1]}=true", devices=0)
+    driver.set_environment(f"{FLAG}=all", f"{COMPAT}=true", devices=0)
     yield driver
-    driver.set_environment(f"{FLAGS[0]}-", devices=NPUS)
+    driver.set_environment(f"{FLAG}-", devices=NPUS)
     driver.cluster.wait(lambda: "accelerator" not in labels(driver), "the labels gone")
-    driver.set_environment(f"{FLAGS[1]}-", devices=NPUS)
+    driver.set_environment(f"{COMPAT}-", devices=NPUS)
     for path in MANIFESTS:
         driver.cluster.kubectl("delete", "--filename", path)
 
@@ -81,23 +81,9 @@ def wait_free(driver: Driver, *numbers: int) -> Any:
 
 def wait_served(driver: Driver) -> None:
     """Wait until the kubelet knows the daemon that runs now, and the scheduler all NPUs."""
-
-    def served() -> bool:
-        try:
-            said = driver.said(driver.wait_ready())
-        except ClusterError:  # the pod is between two containers
-            return False
-        allocatable = node(driver)["status"]["allocatable"].get(RESOURCE)
-        return "device plugin registered" in said and allocatable == str(NPUS)
-
-    driver.cluster.wait(served, "the resource served")
-
-
-def asking(name: str, count: int, *command: str) -> Object:
-    """A container that wants so many NPUs."""
-    about = container(name, command=command or ENDS_AT_ONCE)
-    amount = {RESOURCE: str(count)}
-    return about | {"resources": {"limits": amount, "requests": amount}}
+    plugin = Plugin(driver)
+    plugin.wait_registered(1)
+    plugin.wait_allocatable(NPUS)
 
 
 def chosen(name: str, *numbers: int, init_containers: Sequence[Object] = ()) -> Object:
@@ -149,7 +135,7 @@ def test_every_container_gets_of_what_was_chosen(compat: Driver, space: Space) -
     """Also an init container that wants fewer."""
     wait_served(compat)
     look = ("sh", "-c", "ls /dev | grep -c davinci[0-9]")
-    space.apply(chosen("train", 1, 3, 7, init_containers=[asking("first", 2, *look)]))
+    space.apply(chosen("train", 1, 3, 7, init_containers=[asking("first", 2, command=look)]))
     space.wait_phase("train")
     assert space.log("train", "first").strip() == "2"
     assert space.davinci_nodes("train") == [f"/dev/davinci{number}" for number in (1, 3, 7)]
@@ -174,7 +160,7 @@ def test_pod_is_refused_npus_that_were_not_chosen(compat: Driver, space: Space) 
 def test_pod_that_has_its_npu_waits_for_none(compat: Driver, space: Space) -> None:
     """Whatever is written on it while it has not started: others get what was chosen for them."""
     wait_served(compat)
-    space.apply(chosen("forger", 1, init_containers=[asking("never", 1, *ENDS_AT_ONCE)]))
+    space.apply(chosen("forger", 1, init_containers=[asking("never", 1)]))
     space.wait(lambda: "Ascend910-1" not in free(compat), "the NPU of the pod that waits")
     forged = {RESOURCE: "Ascend910-4", "predicate-time": "1"}
     space.cluster.api.patch(

@@ -13,6 +13,7 @@ from dev.cluster.api import Object
 from dev.cluster.cluster import NodeAccess
 from dev.cluster.driver import BOARD, DRIVER, Driver
 from tests.e2e.boards import Given, assert_has, begin, laid_out, wait_published
+from tests.e2e.faults import KEEPS_PODS, wait_health
 from tests.e2e.space import Space, claim, container, placed, pod, request
 from trio_npu_dra.lab.simulator import BoardControl, Severity, load_profile
 
@@ -29,8 +30,6 @@ DIES = {f"npu-{die.physical_id}" for die in A3.devices}
 
 OWN = f'device.attributes["{DRIVER}"]'
 IS_DIE = f'{OWN}.type == "npu"'
-FAULT = 0x81B38002
-"""The work on the NPU must be restarted, says the vendor's table; however often it comes."""
 
 
 # --- the board -----------------------------------------------------------------------------------
@@ -135,22 +134,13 @@ def assert_has_dies(
     assert_has(driver, space, "user", given)
 
 
-def start_module(driver: Driver, space: Space, name: str = "user") -> str:
-    """A pod with a module runs, and tolerates what befalls it; returns the module's name."""
+def start_module(driver: Driver, space: Space) -> str:
+    """Pod `user` runs with a module, and tolerates its taints; returns the module's name."""
     module_request = request(cel=f'{OWN}.type == "module"')
     module_request["exactly"]["tolerations"] = [{"operator": "Exists"}]
-    (module,) = start_pod(driver, space, name, claim(name, module_request))
-    assert_sees(space, name, dies_of(module))
+    (module,) = start_pod(driver, space, "user", claim("user", module_request))
+    assert_sees(space, "user", dies_of(module))
     return module
-
-
-def health(space: Space, name: str) -> tuple[str, str]:
-    """Health and message of the one device that the pod's status tells of; empty without one."""
-    (state,) = (space.get("pod", name) or {})["status"]["containerStatuses"]
-    for claimed in state.get("allocatedResourcesStatus", []):
-        for resource in claimed["resources"]:
-            return resource["health"], resource.get("message", "")
-    return "", ""
 
 
 def events(driver: Driver, kind: str, name: str, namespace: str = "default") -> list[Object]:
@@ -185,9 +175,8 @@ def test_each_node_has_its_own_board(driver: Driver, space: Space) -> None:
     first = dataclasses.replace(driver, node=driver.cluster.node)
     assert len(first.devices()) == 8
     assert {item["spec"]["nodeName"] for item in driver.slices()} == {driver.node.name}
-    space.apply(claim("npu", request(count=8)), pod("user", "npu"))
-    assert space.wait_phase("user")["spec"]["nodeName"] == first.node.name
-    assert set(space.allocated("npu")) == set(first.devices())
+    assert space.start("user", request(count=8))["spec"]["nodeName"] == first.node.name
+    assert set(space.allocated("user")) == set(first.devices())
     assert len(space.seen_npus("user")) == 8
     space.delete_pod("user")
     first.wait_without_traces()
@@ -205,18 +194,8 @@ def test_modules_are_published(driver: Driver) -> None:
 
 @pytest.mark.usefixtures("union")
 def test_container_has_both_dies_of_its_module(driver: Driver, space: Space) -> None:
-    """And no others: in npu-smi, in /dev and in the CDI file."""
+    """It has no other die: in npu-smi, in /dev and in the CDI file."""
     assert_has_dies(driver, space, f"{OWN}.cardId == 3", {"module-3": (6, 7)})
-
-
-@pytest.mark.usefixtures("union")
-def test_pod_with_a_module_sees_both_dies(driver: Driver, space: Space) -> None:
-    """Its container has the nodes of both dies; another pod gets another module."""
-    one, two = (start_module(driver, space, name) for name in ("one", "two"))
-    assert one != two
-    for name in ("one", "two"):
-        space.delete_pod(name)
-    driver.wait_without_traces()
 
 
 @pytest.mark.usefixtures("union")
@@ -238,16 +217,15 @@ def test_fault_of_a_die_is_one_of_its_module(
 ) -> None:
     """The pod's status has the module Unhealthy, and names the die that has the fault."""
     die = dies_of(start_module(driver, space))[1]
-    space.wait(lambda: health(space, "user")[0] == "Healthy", "the module Healthy")
-    board.add_fault(die, FAULT, Severity.CRITICAL)
+    wait_health(space, "Healthy")
+    board.add_fault(die, KEEPS_PODS, Severity.CRITICAL)
     try:
-        space.wait(lambda: health(space, "user")[0] == "Unhealthy", "the module Unhealthy")
-        _, message = health(space, "user")
+        message = wait_health(space, "Unhealthy")
         assert names_die(message, die)
-        assert f"{FAULT:08X}" in message
+        assert f"{KEEPS_PODS:08X}" in message
     finally:
-        board.clear_fault(die, FAULT)
-    space.wait(lambda: health(space, "user")[0] == "Healthy", "the module Healthy again")
+        board.clear_fault(die, KEEPS_PODS)
+    wait_health(space, "Healthy")
 
 
 @pytest.mark.usefixtures("union")
@@ -328,23 +306,13 @@ def test_dies_are_published_with_their_modules(driver: Driver) -> None:
 
 @pytest.mark.usefixtures("independent")
 def test_container_has_its_die_alone(driver: Driver, space: Space) -> None:
-    """And not the other die of its card: in npu-smi, in /dev and in the CDI file."""
+    """It does not have the other die of its card: in npu-smi, in /dev and in the CDI file."""
     assert_has_dies(driver, space, f"{OWN}.physicalId == 7", {"npu-7": (7,)})
 
 
 @pytest.mark.usefixtures("independent")
-def test_two_dies_of_one_module(driver: Driver, space: Space) -> None:
-    """With matchAttribute on `module` a claim for two NPUs gets both dies of one card."""
-    together = {"requests": ["npu"], "matchAttribute": f"{DRIVER}/module"}
-    pair = claim("user", request(count=2), constraints=[together])
-    devices = set(start_pod(driver, space, "user", pair))
-    assert devices in [names_of(dies) for dies in CARDS.values()]
-    assert_sees(space, "user", [int(name.removeprefix("npu-")) for name in devices])
-
-
-@pytest.mark.usefixtures("independent")
 def test_example_of_both_dies(driver: Driver, space: Space) -> None:
-    """The pod has two devices, which are of one card."""
+    """With matchAttribute on `module` the pod has two devices, which are of one card."""
     (devices,) = start_example(driver, space, "both-dies-of-a-card").values()
     assert set(devices) in [names_of(dies) for dies in CARDS.values()]
     assert_sees(space, "both-dies-of-a-card", [int(one.removeprefix("npu-")) for one in devices])

@@ -13,6 +13,7 @@ import yaml
 
 from dev.cluster.driver import DRIVER, Driver
 from dev.cluster.processes import ClusterError
+from tests.e2e.faults import KEEPS_PODS
 from tests.e2e.prometheus import Prometheus, started
 from tests.e2e.space import Space, claim, pod, request
 from tests.monitoring.manifests import FOLDER, dashboard, queries
@@ -20,8 +21,6 @@ from trio_npu_dra.lab.simulator import Severity
 
 pytestmark = pytest.mark.cluster
 
-RESTART_WORK = 0x81B38002
-"""The work on the NPU must be restarted, says the vendor's table; however often it comes."""
 SEPARATE = 0xA2301001
 """The NPU must be taken out."""
 HOT, COOL = 97, 38
@@ -40,13 +39,13 @@ def unhealthy(driver: Driver, held: int) -> Iterator[None]:
     """One NPU that is held has a fault, heat and a bad port; one that is free must be taken out."""
     with driver.board() as board:
         try:
-            board.add_fault(held, RESTART_WORK, Severity.MAJOR)
+            board.add_fault(held, KEEPS_PODS, Severity.MAJOR)
             board.set_temperature(held, HOT)
             board.set_network_health(held, 3)
             board.add_fault(SPARE, SEPARATE, Severity.CRITICAL)
             yield
         finally:
-            board.clear_fault(held, RESTART_WORK)
+            board.clear_fault(held, KEEPS_PODS)
             board.clear_fault(SPARE, SEPARATE)
             board.set_temperature(held, COOL)
             board.set_network_health(held, 0)

@@ -26,16 +26,15 @@ NAMES = re.compile(r"^\| \d+ +(910B4\S*) ", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def counters(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bool]:
+def counters(driver: Driver) -> Iterator[bool]:
     """NPUs are cut for claims; whether the API server keeps counters."""
-    with cut_for_claims(driver, tmp_path_factory.mktemp("class")) as kept:
+    with cut_for_claims(driver) as kept:
         yield kept
 
 
 def start(space: Space, name: str, made: Object) -> list[str]:
     """A pod with that request runs; the devices that it has."""
-    space.apply(claim(name, made), pod(name, name))
-    space.wait_phase(name)
+    space.start(name, made)
     return space.allocated(name)
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dev.cluster import deploy
-from dev.cluster.driver import NAMESPACE, Driver
+from dev.cluster.driver import Driver
 from dev.cluster.processes import run
 from trio_npu_dra import __version__
 
@@ -43,9 +43,6 @@ def test_changed_build_rolls_out(driver: Driver, changed: Path) -> None:
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     (container,) = after["spec"]["containers"]
     assert container["imagePullPolicy"] == "IfNotPresent"
-    name = after["metadata"]["name"]
-    told = cluster.execute(
-        *(name, "npu-dra", "--version"), namespace=NAMESPACE, container="kubeletplugin"
-    )
+    told = driver.execute("npu-dra", "--version")
     assert told.strip() == f"npu-dra {__version__}, revision {revision}"
     assert f'revision="{revision}"' in driver.page("/metrics")

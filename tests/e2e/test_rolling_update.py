@@ -16,7 +16,7 @@ import pytest
 
 from dev.cluster.api import Object
 from dev.cluster.driver import DRIVER, NAME, NAMESPACE, PLUGIN, Driver
-from tests.e2e.space import Space, claim, container, pod
+from tests.e2e.space import Space, claim, claim_template, container, pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
@@ -40,16 +40,6 @@ NOT_THE_DRIVER = [{"op": "replace", "path": f"{SPEC}/image", "value": "docker.io
 
 
 # --- a stream of pods ----------------------------------------------------------------------------
-
-
-def template() -> Object:
-    """A claim of its own, with one NPU, for each pod of the stream."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "npu"},
-        "spec": {"spec": claim("npu")["spec"]},
-    }
 
 
 def short_pod(name: str) -> Object:
@@ -185,7 +175,7 @@ def test_pods_do_not_notice_an_update(driver: Driver, space: Space, notes: list[
     """Under a stream of pods none fails, no slice is written, and the old sockets are gone."""
     old, versions, mark = driver.wait_ready(), driver.versions(), driver.cluster.audit_mark()
     names = (f"pod-{number}" for number in itertools.count())
-    space.apply(template())
+    space.apply(claim_template("npu", claim("npu")))
 
     before = send(space, names, lambda sent: len(sent) == 20)
     with ThreadPoolExecutor(1) as beside:
@@ -224,8 +214,7 @@ def test_update_that_fails_changes_nothing(
 
     with failing_update(driver, change):
         wait_begun(driver)
-        space.apply(claim("during"), pod("during", "during"))
-        space.wait_phase("during")
+        space.start("during")
         assert len(space.seen_npus("during")) == 1
         space.delete_pod("during")
 
@@ -233,7 +222,6 @@ def test_update_that_fails_changes_nothing(
     assert after["metadata"]["uid"] == old["metadata"]["uid"]
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
     assert sockets(driver) == sockets_of(old)
-    space.apply(claim("later"), pod("later", "later"))
-    space.wait_phase("later")
+    space.start("later")
     assert driver.versions() == versions
     assert driver.writes(mark) == []

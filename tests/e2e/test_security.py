@@ -20,7 +20,7 @@ from dev.cluster.driver import DRIVER, NAME, NAMESPACE, Driver
 from dev.cluster.processes import ClusterError
 from dev.config.cases import CASES, GOOD, Case, named, with_env
 from tests.e2e.modes import assert_as_documented
-from tests.e2e.space import CLASS, Space, admit, claim, pod
+from tests.e2e.space import CLASS, Space, admit, claim, claim_template, device_class
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
@@ -269,22 +269,13 @@ def in_claim(parameters: Object) -> Object:
 
 def in_template(parameters: Object) -> Object:
     """A claim template with that config."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": "configured"},
-        "spec": {"spec": in_claim(parameters)["spec"]},
-    }
+    return claim_template("configured", in_claim(parameters))
 
 
 def in_class(parameters: Object) -> Object:
     """A device class with that config."""
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": "configured"},
-        "spec": {"config": [{"opaque": {"driver": DRIVER, "parameters": parameters}}]},
-    }
+    config = {"opaque": {"driver": DRIVER, "parameters": parameters}}
+    return device_class("configured", "true", config=[config])
 
 
 @pytest.mark.parametrize("place", [in_claim, in_template, in_class])
@@ -347,8 +338,7 @@ def test_policies_compile(driver: Driver) -> None:
 
 def test_files_have_the_documented_modes(driver: Driver, space: Space) -> None:
     """What the driver makes on the node is as open as our documentation says, and root's."""
-    space.apply(claim("npu"), pod("user", "npu"))
-    space.wait_phase("user")
+    space.start("user")
     assert_as_documented(driver)
 
 

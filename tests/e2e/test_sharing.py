@@ -16,7 +16,7 @@ from dev.cluster.cluster import NodeAccess
 from dev.cluster.driver import DRIVER, NPUS, Driver
 from dev.cluster.processes import ClusterError
 from tests.e2e.boards import laid_out
-from tests.e2e.space import Space, claim, container, placed, pod, request
+from tests.e2e.space import USES, Space, claim, container, placed, pod, request
 from trio_npu_dra.lab.simulator import load_profile
 
 pytestmark = pytest.mark.cluster
@@ -25,8 +25,6 @@ A3 = load_profile("a3-16")
 OWN = f'device.attributes["{DRIVER}"]'
 THIRD = f"{OWN}.physicalId == 3"
 """The selector of npu-3."""
-USES = ("sh", "-c", "trap 'exit 0' TERM; npu-smi info watch > /tmp/seen & sleep 600 & wait")
-"""A container that goes on using its NPUs."""
 SHARES = 8
 """How many an NPU has if nothing is said."""
 
@@ -53,12 +51,6 @@ def is_divided(driver: Driver) -> bool:
     """Whether there are devices, and claims can share each."""
     devices = driver.devices().values()
     return bool(devices) and all(one.get("allowMultipleAllocations") for one in devices)
-
-
-def shared_chips(driver: Driver, count: int = NPUS) -> set[int]:
-    """Of the first chips of the node those whose share flag is set."""
-    with driver.board() as board:
-        return {chip for chip in range(count) if board.read(chip, "share_enable")}
 
 
 def share_of(name: str, device: str, shares: int | None = None) -> Object:
@@ -90,7 +82,7 @@ def wait_used(space: Space, *pods: str) -> None:
 
 def wait_unshared(driver: Driver, count: int = NPUS) -> None:
     """Wait until none of them is shared any more."""
-    driver.cluster.wait(lambda: not shared_chips(driver, count), "no chip shared")
+    driver.cluster.wait(lambda: not driver.shared_chips(count), "no chip shared")
 
 
 def test_two_pods_share_an_npu_by_config(driver: Driver, space: Space) -> None:
@@ -105,9 +97,9 @@ def test_two_pods_share_an_npu_by_config(driver: Driver, space: Space) -> None:
     space.apply(*(user(name, driver, "npu") for name in pods))
     wait_used(space, *pods)
     assert all(space.seen_npus(name) == [driver.bus("npu-3")] for name in pods)
-    assert shared_chips(driver) == {3}
+    assert driver.shared_chips() == {3}
     space.delete_pod("one")
-    assert shared_chips(driver) == {3}
+    assert driver.shared_chips() == {3}
     space.delete_pod("two")
     driver.wait_without_traces()
     wait_unshared(driver)
@@ -119,7 +111,7 @@ def test_example_of_a_shared_claim(driver: Driver, space: Space) -> None:
     for name in ("shared-claim-one", "shared-claim-two"):
         space.wait_phase(name)
     (device,) = space.allocated("shared-claim")
-    assert shared_chips(driver) == {int(device.removeprefix("npu-"))}
+    assert driver.shared_chips() == {int(device.removeprefix("npu-"))}
 
 
 def test_an_npu_that_is_not_shared_is_for_the_first_container(driver: Driver, space: Space) -> None:
@@ -130,7 +122,7 @@ def test_an_npu_that_is_not_shared_is_for_the_first_container(driver: Driver, sp
         space.apply(claim("npu"), placed(pod("user", "npu", containers=containers), driver.node))
         space.wait_phase("user")
         space.wait(lambda: len(refused(space, "user")) == 1, "one of two containers refused")
-        assert shared_chips(driver) == set()
+        assert driver.shared_chips() == set()
     finally:
         driver.set_environment("NPU_DRA_SHARING=shares")
     (device,) = space.allocated("npu")
@@ -163,7 +155,7 @@ def test_example_of_a_share(driver: Driver, space: Space) -> None:
     ]
     assert taken["consumedCapacity"]["shares"] == "2"
     assert taken["consumedCapacity"]["memCapacity"] == "8Gi"
-    assert shared_chips(driver) == {int(taken["device"].removeprefix("npu-"))}
+    assert driver.shared_chips() == {int(taken["device"].removeprefix("npu-"))}
 
 
 def test_three_claims_hold_shares_of_one_npu(driver: Driver, space: Space) -> None:
@@ -175,13 +167,13 @@ def test_three_claims_hold_shares_of_one_npu(driver: Driver, space: Space) -> No
     wait_used(space, *names)
     assert [space.allocated(name) for name in names] == [["npu-3"]] * 3
     assert all(space.seen_npus(name) == [driver.bus("npu-3")] for name in names)
-    assert shared_chips(driver) == {3}
+    assert driver.shared_chips() == {3}
 
     space.apply(share_of("all", THIRD, SHARES), user("all", driver, "all"))
     space.wait_event("all", "FailedScheduling", "cannot allocate all claims")
     space.delete_pod("one")
     space.delete_pod("two")
-    assert shared_chips(driver) == {3}
+    assert driver.shared_chips() == {3}
     wait_used(space, "three")
     space.delete_pod("three")
     for name in names:
@@ -212,7 +204,7 @@ def test_a_module_is_shared_with_both_dies(modules: Driver, space: Space) -> Non
         space.apply(share_of(name, device), user(name, modules, name))
     wait_used(space, "one", "two")
     dies = {die.physical_id for die in A3.devices if die.card_id == 2}
-    assert shared_chips(modules, len(A3.devices)) == dies
+    assert modules.shared_chips(len(A3.devices)) == dies
     for name in ("one", "two"):
         space.delete_pod(name)
     modules.wait_without_traces()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dev.cluster.driver import DRIVER, NAMESPACE, Driver
+from dev.cluster.driver import DRIVER, Driver
 from dev.cluster.processes import ClusterError
 from tests.e2e.space import Space, claim, pod, request
 from trio_npu_dra.lab.simulator import BoardControl, Severity
@@ -52,8 +52,7 @@ class Held:
 
     def command(self, *words: str) -> str:
         """`npu-dra` in the driver's pod."""
-        name = self.driver.wait_ready()["metadata"]["name"]
-        return self.driver.cluster.execute(name, "npu-dra", *words, namespace=NAMESPACE)
+        return self.driver.execute("npu-dra", *words)
 
     def row(self) -> str:
         """The NPU's row of `npu-dra health`."""

@@ -6,19 +6,18 @@ import re
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
-from dev.cluster.cluster import Cluster, NodeAccess
+from dev.cluster.cluster import NodeAccess
 from dev.cluster.driver import DRIVER, Driver
 from tests.e2e.boards import laid_out, wait_published
-from tests.e2e.space import EXAMPLES, Space, claim, container, placed, pod, request
+from tests.e2e.partitions import set_vnpu
+from tests.e2e.space import Space, claim, container, placed, pod, request
 from trio_npu_dra.lab.simulator import load_profile
 
 pytestmark = pytest.mark.cluster
 
 BOARD = load_profile("300i-pro-2")
-NPU_SMI = "/usr/local/bin/npu-smi"
-CARD = str(BOARD.devices[0].card_id)
+CARD = BOARD.devices[0].card_id
 QUARTER, HALF = "npu-0-vnpu-100", "npu-0-vnpu-101"
 NAMES = re.compile(r"^\| \d+ +(310P3\S*) ", re.MULTILINE)
 
@@ -34,29 +33,15 @@ def driver(driver: Driver, second_node: NodeAccess) -> Iterator[Driver]:
 def cut(driver: Driver) -> Iterator[None]:
     """The first chip is cut into a quarter and a half; afterwards it is whole."""
     for template in ("vir02", "vir04"):
-        npu_smi(driver, "create-vnpu", "-f", template)
+        set_vnpu(driver, CARD, "create-vnpu", "-f", template)
     wait_published(driver, {QUARTER, HALF, "npu-1"})
     yield
     for vnpu in ("100", "101"):
-        npu_smi(driver, "destroy-vnpu", "-v", vnpu)
+        set_vnpu(driver, CARD, "destroy-vnpu", "-v", vnpu)
     wait_published(driver, {"npu-0", "npu-1"})
 
 
-@pytest.fixture
-def classes(cluster: Cluster) -> Iterator[None]:
-    """The example's DeviceClasses go afterwards."""
-    documents = yaml.safe_load_all((EXAMPLES / "vnpu-classes.yaml").read_text())
-    names = [each["metadata"]["name"] for each in documents if each["kind"] == "DeviceClass"]
-    yield
-    cluster.remove("deviceclass", *names)
-
-
-def npu_smi(driver: Driver, what: str, *arguments: str) -> None:
-    """Do something to the first chip's vNPUs on the node, as an administrator does."""
-    driver.node.execute(NPU_SMI, "set", "-t", what, "-i", CARD, "-c", "0", *arguments)
-
-
-@pytest.mark.usefixtures("cut", "classes")
+@pytest.mark.usefixtures("cut")
 def test_quarter_of_a_chip_that_was_cut_by_hand(driver: Driver, space: Space) -> None:
     """It is published with its template; npu-smi in its pod shows it alone."""
     quarter = driver.devices()[QUARTER]
