@@ -99,6 +99,19 @@ async def test_an_error_says_why_a_chip_is_not_cut(
     assert isinstance(refused.value, ClaimUnavailable) == (vnpus is Occupied)
 
 
+async def test_a_partition_is_lost_without_its_vnpu_or_with_another(folders: FolderNode) -> None:
+    """An entry may also name no vNPU; one that has its vNPU is left alone."""
+    known = (await folders.prepared()).ledger.by_uid["uid-a"]
+    step = folders.step()
+    assert not step.is_lost(known)
+    (device,) = known.devices
+    assert device.partition is not None
+    unnamed = replace(device, partition=replace(device.partition, vnpu=None))
+    assert step.is_lost(replace(known, devices=(unnamed,)))
+    (folders.path() / str(device.partition.vnpu)).write_text("vir10_3c_16g")
+    assert step.is_lost(known)
+
+
 def test_a_vnpu_that_people_cut_needs_no_step(folders: FolderNode) -> None:
     """It is there already, and stays when its claim ends."""
     assert not folders.step().is_needed(of_partition("uid-a"))
