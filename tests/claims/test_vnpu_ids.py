@@ -40,7 +40,9 @@ async def test_an_id_stays_noted_while_nobody_can_tell_whether_it_was_made(
     """So that what the chip made is removed with its claim."""
     folders.store("a", quarter(0))
     driver = folders.driver(vnpus=Mute)
-    assert "no answer could be received" in await driver.prepare("a")
+    error = await driver.prepare("a")
+    assert error.startswith("npu-0-vir05-1c-8g-0 cannot be cut off npu-0: ")
+    assert "no answer could be received" in error
     assert folders.disk.record("uid-a")["pieces"][quarter(0)]["vnpu"] is not None
     Mute.is_mute = False
     assert len(folders.templates()) == 1
@@ -225,6 +227,21 @@ async def test_a_claim_has_the_vnpu_that_was_cut_for_it_whatever_the_library_cal
     assert folders.templates().keys() == {of_a}
     assert await driver.unprepare("a") == ""
     assert folders.is_clean()
+
+
+async def test_the_id_that_the_library_chose_is_recorded(folders: FolderNode) -> None:
+    """It may have another id for the vNPU than the wanted one."""
+
+    class Choosing(Chips):
+        async def create(self, node: str, template: str, vnpu: int) -> int:
+            del vnpu
+            return await super().create(node, template, 100)
+
+    folders.store("a", quarter(0))
+    driver = folders.driver(vnpus=Choosing)
+    assert await driver.prepare("a") == ""
+    assert folders.disk.record("uid-a")["pieces"][quarter(0)]["vnpu"] == 100
+    await folders.end(driver)
 
 
 async def test_a_claim_gets_no_vnpu_of_another_when_none_was_cut(folders: FolderNode) -> None:

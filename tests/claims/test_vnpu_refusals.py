@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from trio.testing import MockClock
 
-from tests.claims.chip_folders import Chips, FolderNode, quarter
+from tests.claims.chip_folders import AWAY, Chips, FolderNode, quarter
 from tests.holds.entries import of_partition
 from trio_npu_dra.agent.claims.step_locks import StepLocks
 from trio_npu_dra.agent.holds.encoding import with_devices
-from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError
+from trio_npu_dra.agent.holds.entry import Entry
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, NotReady
+from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.kit.base.errors import ClaimError, ClaimUnavailable, LockHeld
 
 
@@ -37,13 +40,13 @@ async def test_instances_take_turns_at_a_chip(
 async def test_no_id_is_taken_that_the_board_or_the_chip_has(folders: FolderNode) -> None:
     """Of a vNPU that is gone the Board may know the id; the highest free id is taken."""
 
-    class Slow(Chips):
+    class Remembering(Chips):
         def known(self, node: str) -> Mapping[int, str]:
             return {115: "vir10_3c_16g", **super().known(node)}
 
     (folders.path() / "114").write_text("vir05_1c_8g")
     folders.store("a", quarter(0))
-    assert await folders.driver(vnpus=Slow).prepare("a") == ""
+    assert await folders.driver(vnpus=Remembering).prepare("a") == ""
     assert folders.templates().keys() == {113, 114}
     for vnpu in range(100, 116):
         (folders.path() / str(vnpu)).write_text("vir05_1c_8g")
@@ -72,31 +75,116 @@ class Occupied(Refusing):
     error = Busy(-8020, "dcmi_create_vdevice")
 
 
+class Silent(Refusing):
+    """Vnpus of a chip that does not answer in time."""
+
+    error = NotReady(-8012, "dcmi_create_vdevice")
+
+
 @pytest.mark.parametrize(
     ("vnpus", "changes", "words"),
     [
         (Refusing, {}, "npu-0: dcmi_create_vdevice returned -8005"),
         (Refusing, {"template": "vir99"}, "npu-0: its board has no template vir99"),
+        (Silent, {}, "npu-0: dcmi_create_vdevice"),
         (Occupied, {}, "npu-0 now: dcmi_create_vdevice returned -8020"),
     ],
 )
 async def test_an_error_says_why_a_chip_is_not_cut(
     folders: FolderNode, vnpus: type[Refusing], changes: dict[str, Any], words: str
 ) -> None:
-    """For the pod's owner; only a chip in use is tried again within the call."""
-    driver = await folders.prepared()
-    known = driver.ledger.by_uid["uid-a"]
+    """For the pod's owner; a chip that is refused for good is not tried again within the call."""
+    ledger, again = await intended(folders, **changes)
+    with pytest.raises(ClaimError, match=re.escape(words)) as refused:
+        await folders.step(vnpus, ledger).do(again)
+    assert isinstance(refused.value, ClaimUnavailable) == (vnpus is not Refusing)
+
+
+async def test_a_chip_whose_facts_are_unknown_is_not_cut(folders: FolderNode) -> None:
+    """A newer version may have recorded them."""
+    ledger, again = await intended(folders)
+    devices = tuple(replace(device, chips=()) for device in again.devices)
+    with pytest.raises(ClaimUnavailable, match="no id of a vNPU is free"):
+        await folders.step(Chips, ledger).do(replace(again, devices=devices))
+
+
+async def intended(folders: FolderNode, **changes: Any) -> tuple[Ledger, Entry]:
+    """The entry of claim a, whose partition is not cut yet, with other facts of that."""
+    ledger = (await folders.prepared()).ledger
+    known = ledger.by_uid["uid-a"]
     (device,) = known.devices
     assert device.partition is not None
     (folders.path() / str(device.partition.vnpu)).unlink()
     partition = replace(device.partition, vnpu=None, **changes)
-    async with driver.ledger.exclusive():
-        again = driver.ledger.put(
-            with_devices(known, (replace(device, partition=partition),), known.edits)
-        )
-    with pytest.raises(ClaimError, match=re.escape(words)) as refused:
-        await folders.step(vnpus, driver.ledger).do(again)
-    assert isinstance(refused.value, ClaimUnavailable) == (vnpus is Occupied)
+    devices = (replace(device, partition=partition),)
+    async with ledger.exclusive():
+        return ledger, ledger.put(with_devices(known, devices, known.edits))
+
+
+async def test_a_partition_that_was_never_cut_leaves_nothing(folders: FolderNode) -> None:
+    """Its claim ends, whether the chip answers or not."""
+    folders.store("a", quarter(0))
+    driver = folders.driver(vnpus=Refusing)
+    assert "returned -8005" in await driver.prepare("a")
+    assert folders.disk.record("uid-a")["devices"][0]["deviceNodes"] == {}
+    (folders.chips / AWAY).touch()
+    assert await driver.unprepare("a") == ""
+    assert folders.is_clean()
+
+
+async def test_a_leftover_stays_one_while_its_chip_does_not_answer(folders: FolderNode) -> None:
+    """One record for each partition, however many looks there are."""
+    folders.store("a", quarter(0), quarter(2))
+    driver = folders.driver()
+    assert await driver.prepare("a") == ""
+    (folders.chips / AWAY).touch()
+    assert await driver.unprepare("a") == ""
+    await driver.look()
+    left = {f"vnpu-{vnpu}-of-uid-a" for vnpu in folders.templates()}
+    assert folders.disk.record_uids() == left
+    assert {len(folders.disk.record(uid)["allocation"]) for uid in left} == {1}
+
+
+class Used(Chips):
+    """Vnpus that containers use."""
+
+    async def destroy(self, node: str, vnpu: int) -> None:
+        """Refuse."""
+        del node, vnpu
+        raise Busy(-8020, "dcmi_set_destroy_vdevice")
+
+
+class Replaced(Chips):
+    """Vnpus of a die that another one has replaced."""
+
+    def place_of(self, chip: Chip) -> str | None:
+        """Nowhere."""
+        del chip
+        return None
+
+
+@pytest.mark.parametrize(
+    ("vnpus", "error", "left"), [(Used, "returned -8020", {"uid-a"}), (Replaced, "", set())]
+)
+async def test_a_vnpu_is_not_removed_that_is_in_use_or_on_another_die(
+    folders: FolderNode, vnpus: type[Chips], error: str, left: set[str]
+) -> None:
+    """Its claim waits for containers, and for no die that is gone for good."""
+    await folders.prepared()
+    assert error in await folders.driver(vnpus=vnpus).unprepare("a")
+    assert folders.disk.record_uids() == left
+    assert len(folders.templates()) == 1
+
+
+async def test_a_vnpu_of_a_record_that_cannot_be_read_was_not_cut_by_hand(
+    folders: FolderNode,
+) -> None:
+    """Its claim's CDI file names it."""
+    await folders.prepared()
+    (folders.path() / "100").write_text("vir05_1c_8g")
+    for folder in (folders.disk.records_folder, folders.disk.state_folder / "copies"):
+        (folder / "uid-a.json").write_bytes(b"{")
+    assert await folders.step().cut_by_hand("/dev/davinci0") == {100}
 
 
 async def test_a_partition_is_lost_without_its_vnpu_or_with_another(folders: FolderNode) -> None:
