@@ -6,7 +6,7 @@ from typing import Any
 
 from dev.config.cases import GOOD, named
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig, effective
-from trio_npu_dra.agent.config.words import parse_config
+from trio_npu_dra.agent.config.refusals import parse_config
 
 
 def come_to(*fields: dict[str, Any]) -> EffectiveConfig:

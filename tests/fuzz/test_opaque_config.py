@@ -7,7 +7,7 @@ from typing import Any, Final
 from hypothesis import assume, example, given
 
 from dev.fuzz.values import encoded, is_json, spoilt
-from trio_npu_dra.agent.config.words import parse_config, problems
+from trio_npu_dra.agent.config.refusals import parse_config, problems
 from trio_npu_dra.kit.base.errors import InvalidOpaqueConfig
 
 GOOD: Final = {

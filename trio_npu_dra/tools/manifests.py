@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import yaml
 
-from trio_npu_dra.agent.config import words
+from trio_npu_dra.agent.config import refusals
 from trio_npu_dra.agent.config.model import DRIVER
-from trio_npu_dra.agent.config.words import Path, Problem
+from trio_npu_dra.agent.config.refusals import Path, Problem
 from trio_npu_dra.kit.base.errors import UnreadableManifest
 
 PLACES: Final = {
@@ -154,7 +154,7 @@ def _look_at(node: yaml.Node, loader: _Loader, report: Report) -> None:
         if node.tag != f"{_TAG}null":  # an empty document
             report.passed_over.append(Remark(line=here, text="no object of Kubernetes"))
     elif (api_version, kind) != ("v1", "Pod"):  # a pod names claims and has no config
-        text = f"{words.show_name(kind)} of {words.show_name(api_version)}"
+        text = f"{refusals.show_name(kind)} of {refusals.show_name(api_version)}"
         report.passed_over.append(Remark(line=here, text=text))
 
 
@@ -162,9 +162,9 @@ def _judge(config: yaml.Node, kind: str, loader: _Loader) -> Iterator[Remark]:
     """What is wrong with one config, by line."""
     node = _find(config, loader, "opaque", "parameters")
     repeated = [] if node is None else list(_repeated(node))
-    for problem in repeated or words.problems(_value(node, loader)):
+    for problem in repeated or refusals.problems(_value(node, loader)):
         line = _line(node or config, problem.path, loader)
-        yield Remark(line=line, text=words.refusal([problem], origin=kind))
+        yield Remark(line=line, text=refusals.refusal([problem], origin=kind))
 
 
 def _value(node: yaml.Node | None, loader: _Loader) -> Any:
@@ -185,7 +185,7 @@ def _repeated(node: yaml.Node, path: Path = ()) -> Iterator[Problem]:
             name = _text(key)
             here = (*path, name)
             if name in seen:
-                text = f"{words.show_path(here)} is there twice: remove one"
+                text = f"{refusals.show_path(here)} is there twice: remove one"
                 yield Problem(path=here, text=text)
             seen.add(name)
             yield from _repeated(value, here)

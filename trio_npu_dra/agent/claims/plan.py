@@ -8,7 +8,7 @@ from typing import Final
 
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig, effective
 from trio_npu_dra.agent.config.model import MAX_OF_CLAIM
-from trio_npu_dra.agent.config.words import parse_config, show
+from trio_npu_dra.agent.config.refusals import parse_config, show
 from trio_npu_dra.agent.holds.entry import Allocated
 from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.kit.api.objects import (

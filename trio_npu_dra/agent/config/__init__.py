@@ -6,4 +6,4 @@ Other rooms import from these modules; few nodes need pydantic's schema of a con
 
 from __future__ import annotations
 
-__all__ = ["effective", "model", "words"]
+__all__ = ["effective", "model", "refusals"]

@@ -8,7 +8,7 @@ import pytest
 
 from dev.config.cases import RIGHT, WRONG, Case
 from trio_npu_dra.agent.config.model import NpuConfig
-from trio_npu_dra.agent.config.words import parse_config, problems
+from trio_npu_dra.agent.config.refusals import parse_config, problems
 from trio_npu_dra.kit.base.errors import InvalidOpaqueConfig
 
 
