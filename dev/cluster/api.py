@@ -6,12 +6,12 @@ module keeps a few connections open instead. Tests call kubectl where people wou
 
 from __future__ import annotations
 
-import base64
 import ctypes
 import json
 import os
 import ssl
 import tempfile
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -40,6 +40,10 @@ JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 CLONE_NEWNET = 0x40000000
+NO_ANSWER = (
+    *(OSError, httpcore.NetworkError, httpcore.TimeoutException),
+    httpcore.RemoteProtocolError,  # the server closed the connection
+)
 
 
 class NotThere(ClusterError):
@@ -123,10 +127,10 @@ class ApiServer:
         (cluster,), (user,) = config["clusters"], config["users"]
         return cls(
             cluster["cluster"]["server"],
-            _decoded(cluster["cluster"]["certificate-authority-data"]).decode(),
+            b64decode(cluster["cluster"]["certificate-authority-data"]).decode(),
             network=network,
             pair=b"\n".join(
-                _decoded(user["user"][f"client-{part}-data"]) for part in ("certificate", "key")
+                b64decode(user["user"][f"client-{part}-data"]) for part in ("certificate", "key")
             ),
         )
 
@@ -173,10 +177,8 @@ class ApiServer:
                 content=None if body is None else json.dumps(body).encode(),
                 extensions={"timeout": dict.fromkeys(("connect", "read", "write"), SECONDS)},
             )
-        except (OSError, httpcore.NetworkError, httpcore.TimeoutException) as lost:
+        except NO_ANSWER as lost:
             raise ClusterError(f"{method} {path}: no answer: {lost!r}") from lost
-        except httpcore.RemoteProtocolError as lost:  # the server closed the connection
-            raise ClusterError(f"{method} {path}: no answer: {lost}") from lost
         text = answer.content.decode(errors="replace")
         if answer.status >= 400:
             kind = NotThere if answer.status == 404 else ClusterError
@@ -238,18 +240,10 @@ class ApiServer:
         foreground: bool = False,
         dry_run: bool = False,
     ) -> str:
-        """Begin to delete an object; the deletion may take a while.
+        """Begin to delete an object; returns its UID, empty if there was none of that name.
 
-        Args:
-            kind: Its kind.
-            name: Its name.
-            namespace: Its namespace.
-            grace: Seconds that a pod has to end; 0 removes it from the server at once.
-            foreground: Keep it until all objects that it owns are gone.
-            dry_run: Do a dry run.
-
-        Returns:
-            Its UID; empty if there was none of that name.
+        `grace` is in seconds; 0 removes a pod from the server before its containers have ended.
+        With `foreground` the object stays until all objects that it owns are gone.
         """
         options: Object = {"propagationPolicy": "Foreground" if foreground else "Background"}
         if grace is not None:
@@ -277,10 +271,6 @@ class ApiServer:
 
 def _dry(dry_run: bool) -> Mapping[str, str]:
     return {"dryRun": "All"} if dry_run else {}
-
-
-def _decoded(text: str) -> bytes:
-    return base64.b64decode(text)
 
 
 def _words(text: str) -> str:

@@ -69,13 +69,7 @@ def requests(log: Path, *, since: int = 0) -> list[Request]:
 def writes(
     seen: Iterable[Request], *, resource: str | None = None, user: str | None = None
 ) -> list[Request]:
-    """The requests that change something.
-
-    Args:
-        seen: the requests to choose from.
-        resource: only those about this plural.
-        user: only those of this user.
-    """
+    """The requests that change something: those about that plural, or of that user, if given."""
     return [
         request
         for request in seen

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dev.cluster import images, leftovers
+from dev.cluster import cgroups, images
 from dev.cluster.api import ApiServer
 from dev.cluster.binaries import containerd, kubernetes
 from dev.cluster.cluster import Cluster
@@ -48,10 +48,8 @@ class BuiltCluster(Cluster):
     ) -> BuiltCluster:
         """Build what is missing, start everything and wait until the first node is Ready.
 
-        Args:
-            version: of Kubernetes, a row of the table in `releases`.
-            nodes: how many there are to be.
-            mounts: files and folders of this machine, and where the first node sees them.
+        The version is a row of the table in `releases`. `mounts` are files and folders of this
+        machine, and where the first node sees them.
 
         Raises:
             ClusterError: something did not start; the logs stay, the message says where.
@@ -135,8 +133,13 @@ class BuiltCluster(Cluster):
         return self.logs if keep_logs else None
 
     def left_behind(self) -> list[str]:
-        """Processes, mounts and cgroups of the stopped cluster."""
-        return leftovers.find(self.identity)
+        """A line for each cgroup, process and mount; the network shows as its process."""
+        left = [f"cgroup {path}" for path in cgroups.beginning_with(self.identity)]
+        for process in Path("/proc").glob("[0-9]*"):
+            for name in ("cmdline", "cgroup", "mountinfo"):
+                if self.identity in _text(process / name):
+                    left.append(f"{name} ({_text(process / 'cmdline')}) of process {process.name}")
+        return left
 
     def _usable(self) -> bool:
         node = self.get("node", self.node.name)
@@ -168,6 +171,13 @@ def _start_nodes(
         broken.callback(node.stop)
         started.append(node)
     return tuple(started)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").replace("\0", " ")
+    except OSError:  # it ended while we looked
+        return ""
 
 
 def _clear(folder: Path, *, keep: Path | None) -> None:

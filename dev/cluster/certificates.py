@@ -42,14 +42,10 @@ class Authority:
     def issue(
         self, name: str, *, user: str, group: str | None = None, hosts: tuple[str, ...] = ()
     ) -> Pair:
-        """Sign a certificate.
+        """Sign a certificate; Kubernetes sees that user (CN) and group (O).
 
-        Args:
-            name: the file name.
-            user: the user that Kubernetes sees (CN).
-            group: the group that Kubernetes sees (O).
-            hosts: addresses (`IP:127.0.0.1`) and names (`DNS:localhost`) of a
-                server; without any the certificate is for a client.
+        `hosts` are addresses (`IP:127.0.0.1`) and names (`DNS:localhost`) of a server; without any
+        the certificate is for a client.
         """
         pair = Pair(certificate=self.folder / f"{name}.crt", key=self.folder / f"{name}.key")
         subject = f"/O={group}/CN={user}" if group else f"/CN={user}"
@@ -65,14 +61,7 @@ class Authority:
         return pair
 
     def kubeconfig(self, name: str, *, server: str, user: str, group: str | None = None) -> Path:
-        """Write a kubeconfig with certificates and key inside.
-
-        Args:
-            name: the file name.
-            server: the API server's URL.
-            user: the user that it stands for.
-            group: the group of that user.
-        """
+        """Write a kubeconfig with certificates and key inside."""
         pair = self.issue(name, user=user, group=group)
         context = {"cluster": "trio-npu-dra", "user": user}
         config = {

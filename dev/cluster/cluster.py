@@ -90,13 +90,10 @@ class Cluster(ABC):
     def provide_image(
         self, context: Path, *, target: str | None = None, name: str, is_final: bool = False
     ) -> None:
-        """Build an image and put it where pods find it.
+        """Build the Dockerfile of a folder, up to a stage, and put the image where pods find it.
 
-        Args:
-            context: the folder with the Dockerfile.
-            target: the stage to build; without it, the last one.
-            name: its name in pods, without docker.io: `library/dra-npu:1.0.0`.
-            is_final: whether an image that was built under this name is right for ever.
+        Its name in pods is without docker.io: `library/dra-npu:1.0.0`. One whose name `is_final`
+        is built only once.
 
         Raises:
             ClusterError: the build failed; the message ends with its output.
@@ -104,14 +101,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def stop(self, *, keep_logs: bool = False) -> Path | None:
-        """End everything and remove it.
-
-        Args:
-            keep_logs: leave the logs for people to read.
-
-        Returns:
-            The folder of the logs, if they are kept.
-        """
+        """End everything and remove it; returns the folder of the logs if they are kept."""
 
     @abstractmethod
     def left_behind(self) -> list[str]:
@@ -200,13 +190,7 @@ class Cluster(ABC):
         except ClusterError as late:
             raise ClusterError(f"{late}\n{last}") from late
 
-    def wait_phase(
-        self,
-        pod: str,
-        phase: str = "Running",
-        *,
-        namespace: str = "default",
-    ) -> Object:
+    def wait_phase(self, pod: str, phase: str = "Running", *, namespace: str = "default") -> Object:
         """Wait until a pod is in a phase and, if that is Running, ready.
 
         Returns:
@@ -248,17 +232,10 @@ class Cluster(ABC):
         which = ("--container", container) if container else ()
         return self.kubectl("exec", "--namespace", namespace, pod, *which, "--", *argv)
 
-    def pod_log(self, pod: str, *, namespace: str = "default", previous: bool = False) -> str:
-        """The output of a pod's containers."""
-        found = self.get("pod", pod, namespace=namespace)
-        assert found is not None, f"pod {pod} does not exist"
+    def container_log(self, pod: str, container: str, *, namespace: str = "default") -> str:
+        """The output of a container that runs, or that was the last one to run."""
         path = self.api.resource("pods").path(namespace, pod, "log")
-        query = {"previous": "true"} if previous else {}
-        containers = [*found["spec"].get("initContainers", []), *found["spec"]["containers"]]
-        return "".join(
-            self.api.ask("GET", path, query={"container": each["name"], **query})
-            for each in containers
-        )
+        return self.api.ask("GET", path, query={"container": container})
 
     def audit_mark(self) -> int:
         """A mark for `audit`, after all requests until now."""

@@ -55,15 +55,10 @@ class ControlPlane:
         network: Network | None = None,
         only_api: bool = False,
     ) -> ControlPlane:
-        """Start it and wait until the server is ready.
+        """Start it, or etcd and the API server alone, and wait until the server is ready.
 
-        Args:
-            programs: the folder with etcd, kube-apiserver and the others.
-            folder: where its files go.
-            logs: where the logs of its programs go.
-            gates: feature gates of the API server and of the kubelet that joins it.
-            network: where it listens; without it, on the machine's loopback.
-            only_api: whether etcd and the API server are all that runs.
+        `gates` are feature gates of the API server and of the kubelet that joins it. Without a
+        network it listens on the machine's loopback.
 
         Raises:
             ClusterError: a part ended or the server was not ready in a minute.
@@ -114,14 +109,7 @@ class ControlPlane:
         return self.authority.pair.certificate
 
     def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
-        """Run kubectl as the administrator.
-
-        Returns:
-            Its stdout.
-
-        Raises:
-            ClusterError: it ended with another status than 0.
-        """
+        """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
         return run(
             *self.network.inside,
             *(self.programs / "kubectl", "--kubeconfig", self.admin),
@@ -141,15 +129,11 @@ class ControlPlane:
         )
 
     def part(self, name: str) -> Program:
-        """A program of it that runs, `kube-apiserver`."""
+        """One of its running programs, by name."""
         return next(program for program in self.running if program.name == name)
 
     def restart_apiserver(self) -> None:
-        """End the API server and start it anew; returns when it is ready.
-
-        Raises:
-            ClusterError: it was not ready in a minute.
-        """
+        """End the API server and start it again; raises ClusterError if it is not ready in 60 s."""
         server = self.part("kube-apiserver")
         server.stop()
         self.running.remove(server)

@@ -23,6 +23,7 @@ from trio_npu_dra.lab.simulator import BoardControl
 
 NAMESPACE = "ascend-dra"
 NAME = "ascend-npu-dra-kubeletplugin"
+CONTAINER = "kubeletplugin"
 DRIVER = "npu.huawei.com"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 IMAGE = f"library/dra-npu:{__version__}"
@@ -108,9 +109,8 @@ class Driver:
 
     def said(self, pod: Object) -> str:
         """What the daemon that runs now in its pod wrote."""
-        about = pod["metadata"]
-        path = self.cluster.api.resource("pods").path(about["namespace"], about["name"], "log")
-        return self.cluster.api.ask("GET", path, query={"container": "kubeletplugin"})
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        return self.cluster.container_log(name, CONTAINER, namespace=namespace)
 
     def count(self, message: str, uid: str) -> int:
         """How many lines of its log have that message about the claim with that UID."""
@@ -149,7 +149,7 @@ class Driver:
     def execute(self, *argv: str) -> str:
         """Run a program in its pod; returns its stdout, raises ClusterError if it fails."""
         name = self.wait_ready()["metadata"]["name"]
-        return self.cluster.execute(name, *argv, namespace=NAMESPACE, container="kubeletplugin")
+        return self.cluster.execute(name, *argv, namespace=NAMESPACE, container=CONTAINER)
 
     def memory_mib(self) -> dict[str, float]:
         """Resident memory of the daemon: `VmRSS` now, `VmHWM` at most until now."""

@@ -24,13 +24,7 @@ HERE = Path(__file__).parent
 SUITE = "trixie"
 UNNAMED_KEPT = 40
 """Images without a name that are kept for the builds to come: those of a few trees."""
-CLUTTER = (
-    "dev",
-    "var/cache/apt",
-    "var/lib/apt/lists",
-    "usr/share/man",
-    "usr/share/locale",
-)
+CLUTTER = ("dev", "var/cache/apt", "var/lib/apt/lists", "usr/share/man", "usr/share/locale")
 """Files that no test reads and that every pull would carry."""
 DOCUMENTS = 'find "$1"/usr/share/doc -type f ! -name copyright -delete'
 """The licences among them stay, as in Debian's own images: the driver's image copies some."""
@@ -114,11 +108,7 @@ class Base:
 def debian(name: str, *packages: str, then: str = "", storage: Storage = OURS) -> Base:
     """A base image of Debian's minimal system with further packages.
 
-    Args:
-        name: its name in pods.
-        packages: Debian packages besides the minimal set.
-        then: shell text run in the finished tree (its root is the argument).
-        storage: where it is kept, which decides for which machine it is.
+    `then` is shell text that runs in the finished tree, with its root as the argument.
     """
     architecture = storage.architecture
 
@@ -190,15 +180,8 @@ SERVED = (PAUSE, UBUNTU, UBUNTU_LDPATH)
 def build_driver_image(context: Path, *, target: str | None = None, tag: str) -> str:
     """Build a Dockerfile whose images are arguments: each becomes Debian with Python, pip and gcc.
 
-    That image needs no download; nor may anything else in the build.
-
-    Args:
-        context: the folder with the Dockerfile.
-        target: the stage to build; without it, the last one.
-        tag: the image's name in our storage, `dra-npu:1.0.0`.
-
-    Returns:
-        The tag in our storage.
+    That image needs no download; nor may anything else in the build. The tag is that of a driver's
+    image, `dra-npu:1.0.0`. Returns the tag in our storage.
 
     Raises:
         ClusterError: the build failed; the message ends with its output.
@@ -233,10 +216,7 @@ def in_storage(tag: str) -> str:
 def push(tag: str, registry: Registry, name: str) -> None:
     """Push an image of our storage, unless the registry has the same one.
 
-    Args:
-        tag: the image in our storage.
-        registry: the target.
-        name: its name there: `library/ubuntu:latest` is what pods call `ubuntu`.
+    Pods call it by its name there: `ubuntu` is `library/ubuntu:latest`.
     """
     stamp = cache() / "registry" / f"{name.replace('/', '_')}.id"
     identity = image_id(tag)
@@ -275,13 +255,9 @@ def building(storage: Storage) -> tuple[str, ...]:
 def buildah(
     command: str, *args: str | Path, within: Sequence[str] = (), storage: Storage = OURS
 ) -> str:
-    """Run buildah on a storage in our cache, never on the machine's.
+    """Run a command of buildah on a storage in our cache, never on the machine's.
 
-    Args:
-        command: buildah's command.
-        args: the command's own arguments.
-        within: the command that enters the network that it needs.
-        storage: the images and containers that it knows.
+    `within` comes before it, to enter the network that it needs.
     """
     with invocation(command, *args, within=within, storage=storage) as words:
         return run(*words, timeout=1800)
@@ -291,7 +267,7 @@ def buildah(
 def invocation(
     command: str, *args: str | Path, within: Sequence[str] = (), storage: Storage = OURS
 ) -> Iterator[list[str | Path]]:
-    """The same as words, for a process that runs while inside.
+    """The words of such a command, for a process that runs while inside.
 
     It runs in a mount namespace of its own, with which its overlay mounts end; what it knows of
     mounts is as short-lived.

@@ -35,12 +35,7 @@ class Network:
 
     @classmethod
     def start(cls, identity: str, *, logs: Path) -> Network:
-        """Make the cluster's own network.
-
-        Args:
-            identity: name of the cluster, which identifies leftovers.
-            logs: where the holder's log goes.
-        """
+        """Make the own network of the cluster with that name."""
         address = "10.96.0.1"
         script = ("sh", HERE / "network.sh", address, pause(), identity)
         holder = Program.start("network", ["unshare", "--net", "--", *script], logs=logs)

@@ -62,18 +62,10 @@ class Node:
     ) -> Node:
         """Start containerd and the kubelet; returns before the node is Ready.
 
-        Args:
-            number: which node of the cluster it is, from 1; all but the first have a taint that
-                keeps pods away which do not tolerate it.
-            identity: name of the cluster; with the number that of the node's cgroup.
-            folder: that of the cluster, which gets one of the node's.
-            logs: where the logs of the first node's programs and pods go, and a folder for those
-                of each other one.
-            plane: the control plane it joins.
-            registry: takes the place of docker.io.
-            containerd: version of containerd and the folder of its programs.
-            mounts: files and folders of this machine, and where the node sees
-                them; one at /dev becomes the node's /dev.
+        Nodes are counted from 1; all but the first have the taint APART. `identity` and `folder`
+        are the cluster's, `containerd` is its version and the folder of its programs. `mounts` are
+        files and folders of this machine, and where the node sees them; one at /dev becomes the
+        node's /dev.
 
         Raises:
             ClusterError: a program ended at its start.
@@ -84,7 +76,7 @@ class Node:
         logs = logs if is_first else logs / f"node-{number}"
         logs.mkdir(exist_ok=True)
         _write_containerd_config(folder, version)
-        registry.serve_as(folder / "certs.d", "docker.io")
+        registry.serve_docker_io(folder / "certs.d")
         cgroups.create(f"{identity}-{number}")
         node = cls(
             name=NAME if is_first else f"{NAME}-{number}",
@@ -119,12 +111,7 @@ class Node:
         return run(*self._inside(), *argv, timeout=timeout)
 
     def mount(self, source: Path, target: str) -> None:
-        """Show a file or folder at a path of the running node.
-
-        Args:
-            source: a path in the node's `folder`, the part of this machine that it shares.
-            target: the path at which the node's pods see it from now on.
-        """
+        """Show a file or folder of the node's `folder` at a path of the running node."""
         place = Path(target)
         parent = place if source.is_dir() else place.parent
         self.execute("mkdir", "-p", parent)
@@ -193,9 +180,8 @@ class Node:
     def _has_root(self) -> bool:
         self.first.check()
         pid = self.first.pid
-        if pid is None:
-            return False
-        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(bytes(pause()))
+        command = Path(f"/proc/{pid}/cmdline").read_bytes() if pid else b""
+        return command.startswith(bytes(pause()))
 
     def _has_containerd(self) -> bool:
         self.check()

@@ -113,7 +113,6 @@ class Program:
         argv: Sequence[str | Path],
         *,
         logs: Path,
-        env: Mapping[str, str] | None = None,
         child: bool = False,
     ) -> Program:
         """Start a program that ends with this process at the latest.
@@ -127,7 +126,6 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **(env or {})},
                 start_new_session=True,
             )
         return cls(name=name, process=process, log=log, child=child)
@@ -137,9 +135,14 @@ class Program:
         """Process id of the program itself, or None if it has ended (or not yet begun)."""
         if self.process.poll() is not None:
             return None
+        pid = self.process.pid
         if not self.child:
-            return self.process.pid
-        return child_of(self.process.pid)
+            return pid
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except FileNotFoundError:
+            return None
+        return int(children[0]) if children else None
 
     def check(self) -> None:
         """Raise ClusterError with the end of its log if the program has ended."""
@@ -178,12 +181,3 @@ class Program:
             self.process.wait(60)
         except subprocess.TimeoutExpired as late:
             raise ClusterError(f"{self.name} (pid {self.process.pid}) does not end") from late
-
-
-def child_of(pid: int) -> int | None:
-    """The first child of a process, or None."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except FileNotFoundError:
-        return None
-    return int(children[0]) if children else None

@@ -27,13 +27,7 @@ class Registry:
 
     @classmethod
     def start(cls, network: Network, *, folder: Path, logs: Path) -> Registry:
-        """Start it and wait until it listens.
-
-        Args:
-            network: where it runs.
-            folder: where its configuration goes.
-            logs: where its log goes.
-        """
+        """Start it and wait until it listens; its configuration goes into `folder`."""
         config = folder / "registry.json"  # JSON is YAML
         config.write_text(
             json.dumps(
@@ -59,21 +53,15 @@ class Registry:
             raise
         return registry
 
-    def serve_as(self, folder: Path, *names: str) -> None:
-        """Write containerd's hosts.toml files: this registry takes the place of others.
-
-        Args:
-            folder: containerd's `config_path`.
-            names: the registries that it replaces, such as `docker.io`.
-        """
-        for name in names:
-            place = folder / name
-            place.mkdir(parents=True)
-            (place / "hosts.toml").write_text(
-                f'server = "http://{self.host}"\n'
-                f'[host."http://{self.host}"]\n'
-                'capabilities = ["pull", "resolve"]\n'
-            )
+    def serve_docker_io(self, certs: Path) -> None:
+        """Take the place of docker.io for a containerd whose `config_path` is that folder."""
+        place = certs / "docker.io"
+        place.mkdir(parents=True)
+        (place / "hosts.toml").write_text(
+            f'server = "http://{self.host}"\n'
+            f'[host."http://{self.host}"]\n'
+            'capabilities = ["pull", "resolve"]\n'
+        )
 
     def stop(self) -> None:
         """End it."""

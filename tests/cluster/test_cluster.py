@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dev.cluster import audit, leftovers
+from dev.cluster import audit
 from dev.cluster.built import BuiltCluster
 from dev.cluster.processes import run
 
@@ -79,7 +79,7 @@ def test_ubuntu_pod_runs_and_answers_exec_and_logs(cluster: BuiltCluster) -> Non
     cluster.apply(manifest)
     cluster.wait_phase("plain")
     assert cluster.execute("plain", "sh", "-c", "echo $((6 * 7)); ls -d /") == "42\n/\n"
-    assert cluster.pod_log("plain") == ""
+    assert cluster.container_log("plain", "one") == ""
     assert any(event.startswith("Pulled:") for event in cluster.pod_events("plain"))
     cluster.delete(manifest)
     assert cluster.get("pod", "plain") is None
@@ -185,8 +185,8 @@ def test_stopped_cluster_leaves_nothing_behind(kubernetes_version: str, tmp_path
         other.apply(pod("last"))
         other.wait_phase("last")
         assert other.node.execute("ls", "/usr/local/Ascend") == "lib.so\n"
-        assert leftovers.find(other.identity) != []
+        assert other.left_behind() != []
     finally:
         other.stop()
-    assert leftovers.find(other.identity) == []
+    assert other.left_behind() == []
     assert not other.folder.exists()

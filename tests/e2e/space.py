@@ -214,6 +214,12 @@ class Space:
 
         return self.wait(look, f"an event of pod {pod} with {words}")
 
+    def assert_waits(self, name: str) -> None:
+        """The scheduler finds no device for a pod and its claim of the same name."""
+        self.wait_event(name, "FailedScheduling", "cannot allocate all claims")
+        assert (self.get("pod", name) or {})["status"]["phase"] == "Pending"
+        assert self.allocated(name) == []
+
     def delete(
         self, kind: str, *names: str, grace: int | None = None, foreground: bool = False
     ) -> None:
@@ -249,8 +255,7 @@ class Space:
 
     def log(self, pod: str, container: str) -> str:
         """What a container wrote."""
-        path = self.cluster.api.resource("pods").path(self.name, pod, "log")
-        return self.cluster.api.ask("GET", path, query={"container": container})
+        return self.cluster.container_log(pod, container, namespace=self.name)
 
     def kill_only(self, pod: str, container: str = "main") -> Object:
         """End a container of a pod with SIGKILL; returns the state that it had."""

@@ -10,14 +10,14 @@ import pytest
 
 from dev.cluster import deploy
 from dev.cluster.driver import IMAGE, Driver
-from tests.e2e.space import Space, claim, pod
+from tests.e2e.space import Space
 
 pytestmark = pytest.mark.cluster
 
 MANIFEST = Path(__file__).parent / "guide/daemonset.yaml"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def guides(driver: Driver) -> Iterator[Driver]:
     """The driver as the guide deploys it, on the board that our manifests have laid out."""
     driver.remove()
@@ -32,8 +32,13 @@ def guides(driver: Driver) -> Iterator[Driver]:
     driver.wait_rolled_out()
 
 
-def test_guides_daemonset_publishes_the_board(guides: Driver) -> None:
-    """All chips are there; what only the board's own /sys could tell is absent."""
+def test_guides_daemonset_publishes_the_board_and_prepares_pods(
+    guides: Driver, space: Space
+) -> None:
+    """All chips are there, without the facts that only the board's own /sys has.
+
+    A pod gets its NPU, with the driver's files that the guide's mounts show.
+    """
 
     def published() -> bool:
         return all("numaNode" not in one["attributes"] for one in guides.devices().values())
@@ -43,11 +48,7 @@ def test_guides_daemonset_publishes_the_board(guides: Driver) -> None:
     assert attributes["chipName"] == {"string": "910B4"}
     assert attributes["topologyGroup"] == {"string": "ring-0"}
 
-
-def test_guides_daemonset_prepares_pods(guides: Driver, space: Space) -> None:
-    """A pod gets its NPU, with the driver's files that the guide's mounts show."""
-    space.apply(claim("npu"), pod("user", "npu"))
-    space.wait_phase("user")
+    space.start("user")
     assert len(space.seen_npus("user")) == 1
     assert len(space.davinci_nodes("user")) == 1
     space.delete_pod("user")

@@ -170,7 +170,7 @@ def test_three_claims_hold_shares_of_one_npu(driver: Driver, space: Space) -> No
     assert driver.shared_chips() == {3}
 
     space.apply(share_of("all", THIRD, SHARES), user("all", driver, "all"))
-    space.wait_event("all", "FailedScheduling", "cannot allocate all claims")
+    space.assert_waits("all")
     space.delete_pod("one")
     space.delete_pod("two")
     assert driver.shared_chips() == {3}

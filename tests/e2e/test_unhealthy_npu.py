@@ -10,7 +10,8 @@ import pytest
 
 from dev.cluster.driver import DRIVER, Driver
 from dev.cluster.processes import ClusterError
-from tests.e2e.space import Space, claim, pod, request
+from tests.e2e.faults import number
+from tests.e2e.space import Space, request
 from trio_npu_dra.lab.simulator import BoardControl, Severity
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
@@ -31,14 +32,14 @@ class Held:
     @property
     def number(self) -> int:
         """Its physical id."""
-        return int(self.device.removeprefix("npu-"))
+        return number(self.device)
 
     def described(self) -> tuple[str, str]:
         """What kubectl describes of the Node and of the claim."""
         cluster = self.driver.cluster
         return (
             cluster.kubectl("describe", "node", cluster.node.name),
-            cluster.kubectl("describe", "resourceclaim", "npu", "--namespace", self.space.name),
+            cluster.kubectl("describe", "resourceclaim", "user", "--namespace", self.space.name),
         )
 
     def wait_described(self, kind: str, reason: str, words: str) -> list[str]:
@@ -87,9 +88,8 @@ def held(driver: Driver, space: Space) -> Iterator[Held]:
         {"key": f"{DRIVER}/fault", "operator": "Exists", "effect": effect}
         for effect in ("NoSchedule", "NoExecute")
     ]
-    space.apply(claim("npu", tolerant), pod("user", "npu"))
-    space.wait_phase("user")
-    (device,) = space.allocated("npu")
+    space.start("user", tolerant)
+    (device,) = space.allocated("user")
     with driver.board() as board:
         held = Held(driver=driver, space=space, board=board, device=device)
         yield held
@@ -115,9 +115,9 @@ def test_a_unhealthy_npu_is_described_shown_and_released(held: Held) -> None:
 
     row = held.wait_row("ManuallySeparateNPU")
     assert "80E01801" in row
-    assert row.endswith(f"2 times in 24 h  {held.space.name}/npu")
+    assert row.endswith(f"2 times in 24 h  {held.space.name}/user")
 
     assert "is released" in held.command("health", "release", held.device)
-    assert held.wait_row("NormalNPU").endswith(f"{held.space.name}/npu")
+    assert held.wait_row("NormalNPU").endswith(f"{held.space.name}/user")
     _, of_claim = held.wait_described("Normal", "NpuRecovered", " over ")
     assert "(x2 over " in of_claim, "the Node's may count what earlier tests did"

@@ -63,7 +63,7 @@ def test_quarter_of_a_chip_that_was_cut_by_hand(driver: Driver, space: Space) ->
     again["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "ascend-310p-quarter"
     waiting = placed(pod("again", "again", containers=[container("main", "again")]), driver.node)
     space.apply(again, waiting)
-    space.wait_event("again", "FailedScheduling", "cannot allocate all claims")
+    space.assert_waits("again")
     space.delete_pod("quarter")
     space.wait_phase("again")
     assert space.allocated("again") == [QUARTER]
@@ -80,7 +80,7 @@ def test_class_of_whole_npus_gives_no_partition(driver: Driver, space: Space) ->
         if name == "one":
             space.wait_phase(name)
     assert space.allocated("one") == ["npu-1"]
-    space.wait_event("two", "FailedScheduling", "cannot allocate all claims")
+    space.assert_waits("two")
     for name in ("one", "two"):
         space.delete_pod(name)
     driver.wait_without_traces()
