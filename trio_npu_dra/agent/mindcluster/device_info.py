@@ -68,10 +68,8 @@ def config_map(told: Mapping[str, Any], *, node_name: str, updated_at: int) -> C
 def device_list(resources: Mapping[str, Sequence[Chip]], used: Collection[str]) -> dict[str, str]:
     """Lists of devices by state, and of faults as JSON, of each resource."""
     found: dict[str, str] = {}
-    for resource in sorted(resources):
+    for resource in sorted(resources.keys() & USUAL.values()):
         chips = usual_chips({resource: resources[resource]})
-        if not chips and resource not in USUAL.values():
-            continue
         lists = {
             "": [
                 chip

@@ -50,11 +50,10 @@ def node_labels(chips: Sequence[Chip]) -> dict[str, str]:
         "node.kubernetes.io/npu.chip.name": first.chip_name,
         SERVER_TYPE: _server_type(first),
         "mind-cluster/npu-chip-memory": _memory(first),
+        "huawei.com/topotree.superpodid": _text(first.super_pod_id),
     }
     if all(chip.product_name == _DUO for chip in chips):
         found["infer-card-type"] = "card-300i-duo"
-    if traits.has_super_pods:
-        found["huawei.com/topotree.superpodid"] = _text(first.super_pod_id)
     if traits.has_server_label:
         found["huawei.com/topotree.serverid"] = _text(first.super_pod_server_index)
     return {key: value for key, value in found.items() if value and _LABEL.fullmatch(value)}
