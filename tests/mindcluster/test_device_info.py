@@ -90,6 +90,8 @@ def test_a_chip_that_is_to_get_no_new_work_is_healthy_while_a_pod_has_it() -> No
     chip = unhealthy(b4(0), faults=(fault(level=FaultLevel.PRE_SEPARATE_NPU),))
     assert (lists(chip)[""], lists(chip)["-Unhealthy"]) == ("", "Ascend910-0")
     assert (lists(chip, used=0)[""], lists(chip, used=0)["-Unhealthy"]) == ("", "")
+    worse = unhealthy(b4(0), faults=(fault(level=FaultLevel.SEPARATE_NPU),))
+    assert lists(worse, used=0)["-Unhealthy"] == "Ascend910-0"
 
 
 def test_trouble_of_the_network_does_not_make_a_chip_unhealthy() -> None:
@@ -99,6 +101,8 @@ def test_trouble_of_the_network_does_not_make_a_chip_unhealthy() -> None:
     (told,) = faults(chip)
     assert (told["fault_type"], told["fault_code"]) == ("CardNetworkUnhealthy", "81078603")
     assert told["fault_level"] == "NotHandleFault"
+    when = {"fault_time": 0, "fault_level": "NotHandleFault"}  # no event tells the time
+    assert told["fault_time_and_level_map"] == {"81078603": when}
 
 
 def test_each_field_of_a_fault() -> None:
@@ -145,4 +149,7 @@ def test_lists_of_an_inference_card() -> None:
 def test_other_resources_are_not_told() -> None:
     """Nor chips of another family than the resource's; one without chips is empty."""
     assert device_list({"example.com/odd": (b4(0),)}, ()) == {}
-    assert device_list({RESOURCE: ()}, ())[RESOURCE] == ""
+    nothing = {"": "", "-Unhealthy": "", "-Fault": "[]"}
+    assert device_list({RESOURCE: ()}, ()) == {
+        f"{RESOURCE}{end}": it for end, it in nothing.items()
+    }

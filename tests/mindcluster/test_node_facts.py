@@ -33,6 +33,8 @@ def test_labels_of_other_families() -> None:
         "servertype": "Ascend310P-8",
         "infer-card-type": "card-300i-duo",
     }
+    mixed = node_labels([duo(0), duo(1, product_name="Atlas 300I Pro")])
+    assert "infer-card-type" not in mixed
     on_a3, on_950 = node_labels([a3(0)]), node_labels([of_950(0)])
     assert on_a3 == on_a3 | {"servertype": "Ascend910A3-20", MEMORY: "32G", POD: "7"}
     assert on_950 == {

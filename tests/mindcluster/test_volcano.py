@@ -67,6 +67,7 @@ class Server:
 
     def __init__(self, *pods: Pod) -> None:
         self.pods = pods
+        self.newer: tuple[Pod, ...] | None = None  # made since the metadata was listed
         self.unread: set[str] = set()
         self.error: KubeError | None = None
         self.applied: list[Pod] = []
@@ -95,7 +96,8 @@ class Server:
         if name in self.unread:
             lost = Unread(namespace="ml", name=name, uid=f"uid-{name}", why="too large")
             return Listed(objects=(), unread=(lost,), version="1")
-        objects = tuple(one for one in self.pods if one.metadata.name == name)
+        pods = self.pods if self.newer is None else self.newer
+        objects = tuple(one for one in pods if one.metadata.name == name)
         return Listed(objects=objects, unread=(), version="1")
 
     async def apply(self, obj: Pod, *, manager: str) -> Pod:
@@ -183,15 +185,20 @@ async def test_a_pod_that_is_served_is_known() -> None:
 
 def test_a_950_is_named_by_its_logic_id() -> None:
     """As in baseDeviceInfos."""
-    chips = of_950(4, logic_id=0), of_950(5, logic_id=1), a3(0)
+    chips = of_950(4, logic_id=0), of_950(5, logic_id=1), a3(0, logic_id=6)
     waiting = PodMetadata(metadata=pod("a", 0, 1, resource="huawei.com/npu").metadata)
     (found,) = choices_on([waiting], "huawei.com/npu", chips)
     assert found.numbers == (4, 5)
+    (found,) = choices_on([PodMetadata(metadata=pod("b", 0).metadata)], RESOURCE, chips)
+    assert found.numbers == (0,)
 
 
-async def test_a_pod_says_what_it_has_got(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
-    """As soon as that can be written."""
+async def test_a_pod_says_what_it_has_got(
+    autojump_clock: MockClock, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As soon as that can be written, and once."""
     del autojump_clock
+    caplog.set_level("INFO")
     server = Server(pod("a", 5, 4), pod("b", 6, 7, time=9))
     volcano = opened(server)
     first, second = await volcano.choices(RESOURCE, 2)
@@ -211,12 +218,16 @@ async def test_a_pod_says_what_it_has_got(autojump_clock: MockClock, nursery: tr
         REAL: "Ascend910-4,Ascend910-5",
         KUBELETS: "Ascend910-4,Ascend910-5",
     }
+    assert caplog.records[-1].levelname == "INFO"  # it works again
     server.error = Conflict("another UID")
     volcano.given(second, RESOURCE)
     await trio.sleep(10)
     server.error = None
     await trio.sleep(70)
     assert len(server.applied) == 1
+    volcano.given(second, RESOURCE)
+    await trio.sleep(70)
+    assert [one.metadata.name for one in server.applied] == ["a", "b"]
     nursery.cancel_scope.cancel()
 
 
@@ -249,4 +260,16 @@ async def test_a_new_pod_of_the_same_name_is_read() -> None:
     assert await volcano.choices(RESOURCE, 1)
     server.pods = (pod("a", 4, uid="another", limits=["2"]),)
     assert await volcano.choices(RESOURCE, 1) == []
+    assert server.read == ["a", "a"]
+    server.pods, server.newer = (pod("a", 4, uid="third"),), (pod("a", 4, uid="fourth"),)
+    assert await volcano.choices(RESOURCE, 1) == []
+
+
+async def test_a_pod_that_has_gone_is_forgotten() -> None:
+    """Else the driver's memory would grow with each pod."""
+    server = Server(pod("a", 4))
+    volcano = opened(server)
+    for pods in (server.pods, (), server.pods):
+        server.pods = pods
+        assert len(await volcano.choices(RESOURCE, 1)) == len(pods)
     assert server.read == ["a", "a"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -14,17 +15,22 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from dev.rig.waiting import HANG_SECONDS, until
+from tests.holds.entries import hold
 from tests.mindcluster.chips import RESOURCE, b4
-from trio_npu_dra.agent.device_plugin.device import DevicesByResource
+from trio_npu_dra.agent.device_plugin.device import DevicesByResource, ResourceDevice
 from trio_npu_dra.agent.holds.hold import Hold
+from trio_npu_dra.agent.mindcluster import writers
 from trio_npu_dra.agent.mindcluster.device_info import content
 from trio_npu_dra.agent.mindcluster.writers import (
     FRESH_SECONDS,
+    LOOK_SECONDS,
     MANAGER,
+    RETRY_LIMIT,
     NodeLabels,
     change,
     follow_mindcluster,
     keep_device_info,
+    keep_node,
 )
 from trio_npu_dra.kit.api.applied import ConfigMap, ManagedMeta, ManagedNode
 from trio_npu_dra.kit.api.client import KubeClient, open_client
@@ -80,6 +86,28 @@ async def test_a_node_without_chips_is_left_alone(
     nursery.cancel_scope.cancel()
 
 
+async def test_only_whole_chips_are_told_until_the_last_has_gone(
+    state: ApiState, client: KubeClient, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shares are not Volcano's; a chip that an observer holds is free."""
+    monkeypatch.setattr(writers, "PAUSE_SECONDS", 0.01)
+    whole = [ResourceDevice(resource=RESOURCE, chip=b4(number)) for number in range(3)]
+    holds: Observable[tuple[Hold, ...]] = Observable((hold("a", 0), hold("b", 1, observer=True)))
+    parts = (*whole[:2], replace(whole[2], share=0))
+    devices: Observable[DevicesByResource] = Observable({RESOURCE: parts})
+
+    def told() -> list[Any]:
+        data = [json.loads((one.data or {})["DeviceInfoCfg"]) for one in state.all(ConfigMap)]
+        return [one["DeviceInfo"]["DeviceList"].get(RESOURCE) for one in data]
+
+    nursery.start_soon(follow_mindcluster, client, devices, holds, NODE)
+    with trio.fail_after(HANG_SECONDS):
+        await until(lambda: told() == ["Ascend910-1"])
+        devices.set({})
+        await until(lambda: told() == [None])
+    nursery.cancel_scope.cancel()
+
+
 async def test_the_node_is_right_again_after_an_edit(state: ApiState, client: KubeClient) -> None:
     """A look finds it, and nothing is written where nothing is wrong."""
     wanted = NodeLabels(labels={"a": "1", "servertype": "x"}, annotations={"b": "2"})
@@ -92,11 +120,13 @@ async def test_the_node_is_right_again_after_an_edit(state: ApiState, client: Ku
 
     assert await look()
     assert not await look()
-    (node,) = state.all(ManagedNode)
-    edited = {**(node.metadata.labels or {}), "a": "9"}
-    state.put(node.with_metadata(node.metadata.model_copy(update={"labels": edited})))
-    assert await look()
+    for field, key in (("labels", "a"), ("annotations", "b")):
+        (node,) = state.all(ManagedNode)
+        edited = {**getattr(node.metadata, field), key: "9"}
+        state.put(node.with_metadata(node.metadata.model_copy(update={field: edited})))
+        assert await look()
     assert labels(state) == {"kubernetes.io/os": "linux", "servertype": "mine", "a": "1"}
+    assert not await look()
 
 
 def test_servertype_is_ours_until_people_set_it() -> None:
@@ -117,17 +147,64 @@ def test_servertype_is_ours_until_people_set_it() -> None:
     assert bare.metadata.labels == {"servertype": "new"}
 
 
+class NodeServer:
+    """Has a Node that nothing labels; notes what is to be applied to it."""
+
+    def __init__(self) -> None:
+        self.applied: list[ManagedNode] = []
+        self.error: KubeError | None = Unavailable("away")
+
+    async def get(self, kind: type[ManagedNode], name: str) -> ManagedNode:
+        """The Node."""
+        await trio.lowlevel.checkpoint()
+        if self.error:
+            raise self.error
+        return kind(metadata=ManagedMeta(name=name))
+
+    async def apply(self, obj: ManagedNode, *, manager: str) -> ManagedNode:
+        """Note it."""
+        await trio.lowlevel.checkpoint()
+        assert manager == MANAGER
+        self.applied.append(obj)
+        return obj
+
+
+async def test_the_node_is_looked_at_after_failures_changes_and_some_minutes(
+    autojump_clock: MockClock, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that lacks the rights tries for ever, and says when it has got them."""
+    del autojump_clock
+    caplog.set_level("INFO")
+    server: Any = NodeServer()
+    facts = Observable(NodeLabels(labels={"a": "1"}, annotations={}))
+    nursery.start_soon(partial(keep_node, server, facts, node_name=NODE))
+    await trio.sleep(10)
+    server.error = None
+    await trio.sleep(1.5 * RETRY_LIMIT)
+    assert len(server.applied) == 1
+    assert caplog.records[-1].levelname == "INFO"
+    assert vars(caplog.records[-1])["failures"] > 1
+    await trio.sleep(LOOK_SECONDS)
+    assert len(server.applied) == 2
+    facts.set(NodeLabels(labels={"a": "2"}, annotations={}))
+    await trio.sleep(1)
+    assert [one.metadata.labels["a"] for one in server.applied] == ["1", "1", "2"]
+    nursery.cancel_scope.cancel()
+
+
 class Server:
     """Takes ConfigMaps; notes when, and what time they say."""
 
     def __init__(self) -> None:
         self.written: list[tuple[float, int]] = []
+        self.asked = 0
         self.error: KubeError | None = None
 
     async def apply(self, obj: ConfigMap, *, manager: str) -> ConfigMap:
         """Store it."""
         await trio.lowlevel.checkpoint()
         assert manager == MANAGER
+        self.asked += 1
         if self.error:
             raise self.error
         info = json.loads((obj.data or {})["DeviceInfoCfg"])
@@ -136,7 +213,7 @@ class Server:
 
 
 async def test_the_config_map_is_fresh_and_written_seldom(
-    autojump_clock: MockClock, nursery: trio.Nursery
+    autojump_clock: MockClock, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An equal one every five minutes; changes at most once a second, each with a later time."""
     server = Server()
@@ -150,9 +227,11 @@ async def test_the_config_map_is_fresh_and_written_seldom(
     )
     nursery.start_soon(keep)
     del autojump_clock
+    caplog.set_level("INFO")
     await trio.sleep(3 * FRESH_SECONDS + 1)
     began = server.written[0][0]
     assert [at - began for at, _ in server.written] == [n * FRESH_SECONDS for n in range(4)]
+    assert FRESH_SECONDS < 300  # readers expect one every five minutes
 
     for number in range(10):
         told.set({**TOLD, "SuperPodID": number})
@@ -163,12 +242,16 @@ async def test_the_config_map_is_fresh_and_written_seldom(
     assert all(after - before >= 1 for before, after in pairwise(times))
     told_times = [said for _, said in server.written]
     assert told_times == sorted(set(told_times))
+    assert told_times[0] == 1000
 
     server.error = Unavailable("away")
     told.set(TOLD)
+    asked = server.asked
     await trio.sleep(100)
+    assert server.asked < asked + 15  # less and less often
     server.error = None
     count = len(server.written)
     await trio.sleep(70)
     assert len(server.written) == count + 1
+    assert caplog.records[-1].levelname == "INFO"  # it works again
     nursery.cancel_scope.cancel()
