@@ -16,9 +16,10 @@ from tests.holds.entries import of_partition
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.device_plugin.assignment import partitions_of
 from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
+from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.holds.hold import conflict
 from trio_npu_dra.kit.base.errors import AllocationRefused
-from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice
+from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice, PluginDevice
 
 
 async def test_an_allocation_is_held_before_it_is_answered(node: NodeOnDisk) -> None:
@@ -113,6 +114,17 @@ async def test_what_a_process_goes_on_using_is_refused(
         await instance.plugin.allocate([["Ascend910-0", "Ascend910-1"]])
     await instance.plugin.allocate([["Ascend910-2"]])
     assert (await instance.held()).keys() == {"npu-2"}
+
+
+def test_the_kubelet_hears_where_devices_are_and_which_are_unfit(node: NodeOnDisk) -> None:
+    """For its Topology Manager, and for what it counts as allocatable."""
+    plugin = Instance(node, Kubelet()).plugin
+    near, unfit = replace(npu(0), numa_node=1), replace(npu(1), gone=True)
+    plugin.offer([ResourceDevice(resource=RESOURCE, chip=chip) for chip in (near, unfit)])
+    assert plugin.devices.value == (
+        PluginDevice(id="Ascend910-0", healthy=True, numa_node=1),
+        PluginDevice(id="Ascend910-1", healthy=False),
+    )
 
 
 async def test_an_unknown_device_is_refused(node: NodeOnDisk) -> None:

@@ -199,8 +199,10 @@ async def test_a_chip_whose_pod_has_ended_can_be_chosen(node: NodeOnDisk, is_awa
 async def test_no_pod_gets_chips_while_choices_are_not_known(node: NodeOnDisk) -> None:
     """They could be other chips than the chosen ones."""
     instance = Instance(node, Kubelet(), chooser=Scheduler(is_away=True))
+    asked = Choice(available=tuple(ids(*EVERY)), needed=(), size=1)
+    assert await instance.plugin.prefer(asked) == tuple(ids(0))
     with pytest.raises(AllocationRefused, match="no answer"):
-        await admit(instance, 1)
+        await instance.plugin.allocate([ids(0)])
 
 
 async def test_chosen_chips_are_not_mixed_with_others(node: NodeOnDisk) -> None:
