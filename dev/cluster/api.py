@@ -136,7 +136,7 @@ class ApiServer:
 
     @contextmanager
     def asked_with(self, token: str) -> Iterator[ApiServer]:
-        """The same server, asked with a token."""
+        """This server, asked with a token."""
         other = ApiServer(self._url, self._authority, network=self._network, token=token)
         try:
             yield other

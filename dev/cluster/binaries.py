@@ -104,7 +104,7 @@ def cache() -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Keep a second session from making the same thing in the cache."""
+    """Exclude other sessions while this one makes a thing of the cache."""
     with (cache() / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -155,7 +155,7 @@ def helm() -> Path:
 
 
 def dra_example_driver() -> Path:
-    """Kubernetes' example of a DRA driver, from which most others are made."""
+    """Kubernetes' example of a DRA driver, the template of most drivers."""
     program = "dra-example-kubeletplugin"
     build = Build(
         name="dra-example-driver",

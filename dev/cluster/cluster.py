@@ -57,8 +57,8 @@ class NodeAccess(Protocol):
 class Cluster(ABC):
     """A running cluster with a node that has NPUs, or several.
 
-    `nodes` are these; pods of tests that do not choose run on the first, because the others have
-    the taint APART. `logs` is a folder for logs that stay if a test fails, `audit_log` the API
+    Pods that do not choose a node run on the first of `nodes`, because further ones have the taint
+    APART. `logs` is a folder for logs that stay if a test fails, `audit_log` the API
     server's log of requests.
     """
 

@@ -119,7 +119,7 @@ class ControlPlane:
         )
 
     def helm(self, *args: str | Path, stdin: str | None = None) -> str:
-        """Run Helm as `kubectl` is run, with the same result."""
+        """Run Helm as the administrator; returns its stdout, raises ClusterError."""
         return run(
             *(*self.network.inside, helm(), "--kubeconfig", self.admin, *args),
             stdin=stdin,

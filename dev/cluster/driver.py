@@ -1,4 +1,4 @@
-"""The driver as its DaemonSet runs it on a node with NPUs; there may be others."""
+"""The driver as its DaemonSet runs it on a node with NPUs; other nodes may have one too."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BOARD = Path("/var/lib/trio-npu-dra/simulator")
 PROFILE = BOARD / "profile"
 """Names the board that is laid out on a node."""
 POD = "pod-of-"
-"""How names of records begin that are not claims'."""
+"""The prefix of the names of pod records."""
 IN_USE = rf'^dra_resource_claims_in_use\{{driver_name="{re.escape(DRIVER)}"\}} (\d+)'
 
 
@@ -178,14 +178,14 @@ class Driver:
         return str(self.devices()[name]["attributes"]["resource.kubernetes.io/pciBusID"]["string"])
 
     def versions(self) -> dict[str, str]:
-        """What changes with every write: the slices' UIDs and resource versions."""
+        """The slices' UIDs and resource versions: every write changes one."""
         return {
             item["metadata"]["uid"]: str(item["metadata"]["resourceVersion"])
             for item in self.slices()
         }
 
     def writes(self, since: int) -> list[audit.Request]:
-        """What its account has written since a mark of the audit log, but for counts of Events.
+        """The writes of its account since a mark of the audit log, but for counts of Events.
 
         Events of faults that earlier tests ended are counted on for ten seconds more.
         """
@@ -195,7 +195,7 @@ class Driver:
     def wait_published(self, *, devices: int = NPUS) -> None:
         """Wait until the slices show so many devices, with or without partitions of these.
 
-        That is the whole board if nothing is said.
+        By default that is the whole board.
         """
 
         def whole() -> bool:
@@ -278,9 +278,9 @@ class Driver:
 
     @contextmanager
     def obstacle(self, *places: Path) -> Iterator[None]:
-        """Files that the driver is to write or remove can be neither replaced nor removed.
+        """Files of the driver can be neither replaced nor removed.
 
-        Of these the empty ones that were not there before are removed at the end.
+        A file that did not exist is an empty one meanwhile, and is removed at the end.
         """
         with ExitStack() as clearing:
             for place in map(self._place, places):
@@ -311,7 +311,7 @@ class Driver:
         return before
 
     def kill(self) -> None:
-        """End the daemon with SIGKILL, and wait until the kubelet has started it anew."""
+        """End the daemon with SIGKILL, and wait until the kubelet has restarted it."""
         before = self.kill_only()
         self.cluster.wait(lambda: self.pid() not in {None, before}, "a new daemon")
         self.wait_ready()
@@ -332,6 +332,6 @@ class Driver:
         self.wait_rolled_out()
 
     def label_node(self, value: str | None) -> None:
-        """Have the node be one of those that the DaemonSet is for, or not with None."""
+        """Set the node label that the DaemonSet selects, or remove it (None)."""
         change = {"metadata": {"labels": {"npu.huawei.com/simulator": value}}}
         self.cluster.api.patch("node", self.node.name, change=change)

@@ -115,7 +115,7 @@ def debian(name: str, *packages: str, then: str = "", storage: Storage = OURS) -
     def fill(context: Path) -> None:
         root = context / "root"
         run(
-            # Where it may make no device nodes, as in a user namespace, it wants to be told so.
+            # debootstrap needs this where it may make no device nodes, as in a user namespace.
             *(*storage.within, "env", *(("container=lxc",) if architecture else ())),
             *("debootstrap", "--variant=minbase"),
             *((f"--arch={architecture}",) if architecture else ()),

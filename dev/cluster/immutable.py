@@ -17,7 +17,7 @@ _IMMUTABLE: Final = 0x10
 
 @contextmanager
 def immutable(path: Path) -> Iterator[None]:
-    """While inside, a file cannot be changed, renamed, replaced or removed; it can be read."""
+    """Within the block a file cannot be changed, renamed, replaced or removed; it can be read."""
     before = _flags(path)
     _set_flags(path, before | _IMMUTABLE)
     try:

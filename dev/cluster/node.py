@@ -221,7 +221,7 @@ class Node:
             "enforceNodeAllocatable": [],
             "localStorageCapacityIsolation": False,
             "resolvConf": "",
-            "clusterDNS": [self.address],  # nobody answers there; without it each pod warns
+            "clusterDNS": [self.address],  # no server answers there; without it each pod warns
             "clusterDomain": "cluster.local",
             "podLogsDir": str(self.pod_logs),
             "serializeImagePulls": False,

@@ -37,4 +37,4 @@ RELEASES = {
 }
 
 BY_NEED = sorted(RELEASES.values(), key=lambda release: release.kubernetes != DEFAULT)
-"""The default version, which has the most tests, and then the others."""
+"""The default version first, which has the most tests."""

@@ -113,9 +113,9 @@ def sessions_of(release: Release, rights: Path) -> list[Session]:
 
 
 def last_session(rights: Path) -> Session:
-    """What can be judged only when all tests of the default version have run."""
+    """The session that needs the results of all tests of the default version."""
     return Session(
-        title="rights that nobody used",
+        title="unused rights",
         arguments=(f"{RIGHTS}::test_no_right_is_idle", f"--rights={rights}"),
     )
 
@@ -152,7 +152,8 @@ class Suite:
     def run(self, session: Session) -> bool:
         """Run a session to its end and show what it printed; returns whether it passed."""
         began = time.monotonic()
-        print(f"started: {session.title}\n", end="", flush=True)  # one write: others print too
+        # One write, because other sessions print too.
+        print(f"started: {session.title}\n", end="", flush=True)
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "--durations=20", "--durations-min=1"),

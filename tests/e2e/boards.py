@@ -1,4 +1,4 @@
-"""Other boards than eight 910B4, on a node of their own, and what their containers get."""
+"""Boards other than eight 910B4, on a node of their own, and the devices of their containers."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ IN_DEV = "find /dev -type c -not -path '/dev/pts/*'"
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What the container of a pod is to have.
+    """The devices and files that the container of a pod must have.
 
     Attributes:
         cel: Chooses the devices for its claim.
-        devices: These, each with the nodes of its chips below `/dev`.
-        shared: The nodes below `/dev` that each container with an NPU of this board has besides.
-        chips: What npu-smi is to show of each chip: name, bus id, memory in MB.
-        more_files: Files of the host that it has besides `DRIVER_FILES`.
+        devices: The devices, each with the nodes of its chips below `/dev`.
+        shared: The nodes below `/dev` that every container with an NPU of this board has.
+        chips: What npu-smi must show of each chip: name, bus id, memory in MB.
+        more_files: Files of the host, besides `DRIVER_FILES`.
     """
 
     cel: str
@@ -103,14 +103,14 @@ def _models(driver: Driver) -> set[str]:
 
 
 def begin(driver: Driver, space: Space, name: str, given: Given) -> None:
-    """A pod is to run on the driver's node, with a container that has what is given."""
+    """Create a pod for the driver's node, with a container whose claim asks for those devices."""
     containers = [container("main", name), container("without")]
     wanted = claim(name, request(cel=given.cel, count=len(given.devices)))
     space.apply(wanted, placed(pod(name, name, containers=containers), driver.node))
 
 
 def assert_has(driver: Driver, space: Space, name: str, given: Given) -> None:
-    """The pod has just what is given: as npu-smi shows it, in /dev, and in the CDI file."""
+    """The pod has just those devices: as npu-smi shows them, in /dev, and in the CDI file."""
     space.wait_phase(name)
     assert space.allocated(name) == sorted(given.devices)
     assert seen_chips(space.execute(name, "npu-smi", "info", container="main")) == given.chips
@@ -122,7 +122,7 @@ def assert_has(driver: Driver, space: Space, name: str, given: Given) -> None:
 
 
 def assert_says(spec: Object, uid: str, given: Given) -> None:
-    """The CDI file of the claim with that UID hands out just what is given."""
+    """The CDI file of the claim with that UID has just those devices."""
     shared = spec["containerEdits"]
     assert cdi_nodes(shared) == as_paths(given.shared)
     mounts = {mount["hostPath"]: mount["containerPath"] for mount in shared["mounts"]}

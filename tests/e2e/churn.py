@@ -27,9 +27,9 @@ SELECTOR = "0-3"
 OF_RESOURCE = frozenset(range(4))
 OF_POOL = frozenset(range(4, NPUS))
 NOTES = "/var/lib/npu-openers"
-"""Where containers note what they do, a file each, on the node."""
+"""The folder on the node in which each container writes a file of what it did."""
 AT_ONCE = 5
-"""Pods of a kind, which ask for more NPUs than there are."""
+"""Pods of a kind at a time; they ask for more NPUs than there are."""
 USES = """
 say() { echo "$(date +%s.%N) $*" >>/notes/NAME; }
 finish() { sleep SLOW; kill $smi; wait $smi; say end; exit 0; }
@@ -42,11 +42,11 @@ say has
 sleep LIFE & wait $!
 finish
 """
-"""What a container does: it holds its NPUs open and ends after a while, or when it is told."""
+"""The container's program: it holds its NPUs open, and ends after a while or by SIGTERM."""
 REFUSED = "UnexpectedAdmissionError"
-"""What the kubelet says of a pod that comes while the resource has no plugin."""
+"""The kubelet's reason for a pod that it refuses while the resource has no plugin."""
 CUT_OFF = "StartError"
-"""What it says of a container that it was about to start when it was restarted."""
+"""The kubelet's reason for a container that its own restart interrupted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +132,8 @@ class Churn:
     def _end(self, pods: list[Object]) -> None:
         """Judge and delete pods that have ended, and delete a few others, half of them by force.
 
-        Of those with the resource only the ones that have opened their NPUs: no driver can see the
-        others, whose NPUs the kubelet gives away before their containers have ended.
+        A pod with the resource is deleted by force only after it has opened its NPUs: no driver can
+        see an earlier one, whose NPUs the kubelet gives away before its container has ended.
         """
         for each in pods:
             name, phase = each["metadata"]["name"], each["status"]["phase"]
@@ -196,7 +196,7 @@ def churning(space: Space, node: NodeAccess) -> Iterator[Churn]:
 
 
 def kill_driver(driver: Driver) -> None:
-    """The daemon dies, and the kubelet starts it anew."""
+    """The daemon dies, and the kubelet restarts it."""
     driver.kill()
 
 

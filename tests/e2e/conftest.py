@@ -26,13 +26,11 @@ LOG_TAIL = 60
 _numbers = itertools.count(1)
 
 
-MARKERS = (
-    "when_all_have_run: judges what all tests did; left out of sessions that do not have all",
-)
+MARKERS = ("when_all_have_run: judges the whole run; left out of sessions with fewer tests",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let some tests take longer, and several sessions leave together what they found."""
+    """Add options for the length of some tests, and for the rights that several sessions used."""
     parser.addoption(
         "--idle-seconds",
         type=float,
@@ -54,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep what the tests have to say, and make the markers known."""
+    """Make room for the notes of tests, and register the markers."""
     config.stash[NOTES] = []
     for line in MARKERS:
         config.addinivalue_line("markers", line)
@@ -106,7 +104,7 @@ def notes(pytestconfig: pytest.Config) -> list[str]:
 
 @pytest.fixture(scope="session")
 def rights(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the rights are noted that the driver has used."""
+    """The folder for the rights that the driver has used."""
     folder: Path | None = pytestconfig.getoption("--rights")
     return folder or tmp_path_factory.mktemp("rights")
 

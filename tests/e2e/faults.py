@@ -1,4 +1,4 @@
-"""Faults of the node's NPUs, and what the driver says of them."""
+"""Faults of the node's NPUs, and the driver's reports of them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def start_holder(space: Space) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """The simulated board under the driver, and what comes of its faults."""
+    """The simulated board under the driver, and the effects of its faults."""
 
     driver: Driver
     board: BoardControl
@@ -65,7 +65,7 @@ class Faults:
         self.board.clear_fault(number(device), code)
 
     def look(self, device: str) -> None:
-        """Have the driver look at an NPU now: a notice that says nothing by itself."""
+        """Make the driver read an NPU now, by a notice without content."""
         self.board.emit_event(number(device), KEEPS_PODS, Severity.WARNING)
 
     def end_all(self) -> None:
@@ -87,7 +87,7 @@ class Faults:
         self.driver.cluster.wait(lambda: self.taints(device) == [taint], f"{taint} on {device}")
 
     def wait_withheld(self, device: str, level: str) -> None:
-        """Wait until no new pod can get a device: it is tainted, or left out without taints."""
+        """Wait until no new pod can get a device: it is tainted, or not published."""
         if self.report().taints:
             self.wait_taint(device, level, "NoSchedule")
         else:
@@ -104,7 +104,7 @@ class Faults:
         return HealthReport.model_validate_json(self.health("--output=json"))
 
     def npu(self, device: str) -> NpuReport:
-        """What it says of one NPU."""
+        """The report's part about one NPU."""
         return next(npu for npu in self.report().npus if npu.device == device)
 
     def metric(self, name: str, **labels: str) -> float | None:

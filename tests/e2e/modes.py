@@ -1,4 +1,4 @@
-"""Who may read the files that the driver makes on a node: as documented, and as they are."""
+"""The permissions of the driver's files on a node: as documented, and as they are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dev.cluster.deploy import ROOT
 from dev.cluster.driver import Driver
 
 WITH_RESOURCES = "With `--device-plugin` there are also"
-"""How the list begins of what is there only then."""
+"""The sentence before the table of files that exist only with device plugin resources."""
 
 
 def documented(*, with_resources: bool = False) -> dict[str, str]:
@@ -26,7 +26,7 @@ def documented(*, with_resources: bool = False) -> dict[str, str]:
 
 
 def assert_as_documented(driver: Driver, *, with_resources: bool = False) -> None:
-    """What the driver made on the node is as open as our documentation says, and root's."""
+    """The driver's files on the node are root's, with the permissions that docs/security.md has."""
     root, wanted = driver.node.root, documented(with_resources=with_resources)
     assert wanted
     seen = {

@@ -26,7 +26,7 @@ from trio_npu_dra.kit.kubelet.plugin import serve_plugin, serve_registration
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED
 
 NAME = "nic.example.com"
-"""Of the driver, and of its DeviceClass."""
+"""The name of the driver and of its DeviceClass."""
 KUBELET = Path("/var/lib/kubelet")
 SERVICE = KUBELET / "plugins" / NAME / "dra.sock"
 REGISTRATION = KUBELET / "plugins_registry" / f"{NAME}-reg.sock"

@@ -32,7 +32,7 @@ for path in sys.argv[1:]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prometheus:
-    """A running Prometheus; `inside` stands before a command that is to reach it."""
+    """A running Prometheus; the prefix `inside` lets a command reach it."""
 
     inside: tuple[str, ...]
     program: Program

@@ -44,7 +44,7 @@ def claim(
     constraints: Sequence[Object] = (),
     parameters: Object | None = None,
 ) -> Object:
-    """A claim, for one NPU if nothing is said; `parameters` is its opaque config for us."""
+    """A claim, for one NPU by default; `parameters` is its opaque config for our driver."""
     devices: Object = {"requests": list(requests) or [request()]}
     if constraints:
         devices["constraints"] = list(constraints)
@@ -102,9 +102,9 @@ def pod(
     node: str | None = None,
     is_gated: bool = False,
 ) -> Object:
-    """A pod with those claims, all of them for its one container if none are given.
+    """A pod with those claims, all of them for its one container unless containers are given.
 
-    With a `node` the scheduler is not asked; a gated one it leaves alone until told.
+    With a `node` it bypasses the scheduler. A gated one is not scheduled until `ungate`.
     """
     spec: Object = {
         "terminationGracePeriodSeconds": 5,
@@ -121,14 +121,14 @@ def pod(
 
 
 def placed(pod: Object, node: NodeAccess) -> Object:
-    """The pod, for the scheduler to place on that node and no other, whichever it is."""
+    """The pod, for the scheduler to place on that node only."""
     pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node.name}
     pod["spec"]["tolerations"] = [{"key": APART["key"], "operator": "Exists"}]
     return pod
 
 
 def admit(cluster: Cluster, about: Object) -> Object:
-    """Have an object judged by the API server as if to create it; raises ClusterError."""
+    """Do a dry run of an object's creation; returns it, raises ClusterError if it is refused."""
     return cluster.api.create(about, dry_run=True)
 
 
@@ -231,7 +231,7 @@ class Space:
         self.delete("pod", name, grace=grace)
 
     def begin_delete(self, kind: str, *names: str, grace: int | None = None) -> None:
-        """Have objects deleted, and do not wait."""
+        """Begin to delete objects; does not wait."""
         for name in names:
             self.cluster.api.delete(kind, name, namespace=self.name, grace=grace)
 
@@ -240,10 +240,10 @@ class Space:
         self.wait(lambda: self.get("pod", pod) is None, f"pod {pod} gone")
 
     def try_again(self, *pods: str) -> None:
-        """Have the kubelet look at waiting pods now: it does so when anything of a pod changes.
+        """Make the kubelet retry waiting pods now: it does so when anything of a pod changes.
 
-        By itself it would 10 to 15 seconds after it failed to prepare their claims, and on kind
-        60 to 90.
+        Otherwise it retries 10 to 15 seconds after it failed to prepare their claims, on kind 60
+        to 90.
         """
         for name in pods:
             again = {"example.com/again": str(time.time_ns())}
@@ -268,7 +268,7 @@ class Space:
         return before
 
     def kill(self, pod: str, container: str = "main") -> None:
-        """End a container of a pod with SIGKILL, and wait until the kubelet has started it anew."""
+        """End a container of a pod with SIGKILL, and wait until the kubelet has restarted it."""
         before = self.kill_only(pod, container)
 
         def restarted() -> bool:
@@ -327,7 +327,7 @@ class Space:
         self.patch("resourceclaim", claim, "status", change={"status": status})
 
     def ungate(self, pod: str) -> None:
-        """Let the scheduler have a pod that was created with gates."""
+        """Remove a pod's scheduling gates."""
         self.patch("pod", pod, change={"spec": {"schedulingGates": None}})
 
     def patch(self, kind: str, *name: str, change: Object) -> None:

@@ -14,7 +14,7 @@ from tests.monitoring.alert_cases import CASES, Case, Series
 from tests.monitoring.manifests import alerts, rules_file
 
 LATE = 90
-"""Minutes after which every alert that is to fire has fired."""
+"""Minutes after which every alert whose condition holds has fired."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_the_rules_are_well_formed(rules: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
 def test_alert_fires_in_time_and_not_otherwise(case: Case, rules: Path) -> None:
-    """Not a minute before its time, then once, with its labels and words; for others never."""
+    """It fires in its minute, once, with its labels and words; the quiet series raise no alert."""
     never = [at(case, minute) for minute in range(0, LATE, 5)]
     groups = [
         group(
@@ -47,7 +47,7 @@ def test_alert_fires_in_time_and_not_otherwise(case: Case, rules: Path) -> None:
 
 
 def group(name: str, series: Series, checks: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is looked for while these series come in."""
+    """A test of promtool: checks while these series come in."""
     return {
         "name": name,
         "interval": "1m",
@@ -57,7 +57,7 @@ def group(name: str, series: Series, checks: list[dict[str, Any]]) -> dict[str, 
 
 
 def at(case: Case, minute: int, *firing: dict[str, Any]) -> dict[str, Any]:
-    """What fires at a minute: nothing, if nothing is given."""
+    """A check that just these alerts fire at a minute."""
     return {"alertname": case.alert, "eval_time": f"{minute}m", "exp_alerts": list(firing)}
 
 

@@ -64,7 +64,7 @@ PODS = {
         ),
     },
 }
-"""Of each board the pods that run at once."""
+"""The pods of each board, which run at the same time."""
 
 
 @pytest.fixture(scope="module", params=sorted(PODS))
@@ -75,7 +75,7 @@ def board(request: pytest.FixtureRequest) -> Profile:
 
 @pytest.fixture(scope="module")
 def driver(driver: Driver, second_node: NodeAccess, board: Profile) -> Iterator[Driver]:
-    """The driver on the second node with that board; afterwards neither is there any more."""
+    """The driver on the second node with that board; both are removed afterwards."""
     with with_user_space_of_the_bus(second_node), laid_out(driver, second_node, board) as there:
         yield there
 
@@ -83,9 +83,9 @@ def driver(driver: Driver, second_node: NodeAccess, board: Profile) -> Iterator[
 def test_container_has_its_chips_and_no_others(
     driver: Driver, space: Space, board: Profile
 ) -> None:
-    """In npu-smi, in /dev and in the CDI file; each chip of the board is a device.
+    """It has them in npu-smi, in /dev and in the CDI file; each chip of the board is a device.
 
-    On the unified bus it has the bus's user space too, and HCCL is told the board's topology file.
+    On the unified bus it has the bus's user space too, and HCCL's variable for the topology file.
     """
     assert set(driver.devices()) == {f"npu-{each.physical_id}" for each in board.devices}
     for name, given in PODS[board.name].items():

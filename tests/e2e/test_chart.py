@@ -108,14 +108,14 @@ class Chart:
         self.driver.cluster.wait(lambda: self.driver.pid() is None, "the driver gone")
 
     def arguments(self) -> list[str]:
-        """With which the driver was started."""
+        """The arguments with which the driver was started."""
         (container,) = self.driver.wait_ready()["spec"]["containers"]
         return list(container["args"])
 
 
 @pytest.fixture(scope="module")
 def chart(driver: Driver) -> Iterator[Chart]:
-    """Not installed at first, nor at the end: then kustomize's manifests are there again."""
+    """The chart is not installed at first; at the end kustomize's manifests are applied again."""
     chart = Chart(driver)
     yield chart
     if chart.is_installed:
@@ -138,7 +138,7 @@ def assert_runs_on(space: Space, before: Object) -> None:
 
 @pytest.mark.every_version
 def test_pods_run_on_through_a_releases_life(chart: Chart, space: Space, holder: Object) -> None:
-    """Taken over from kustomize, upgraded, rolled back, uninstalled and installed anew."""
+    """It takes over from kustomize, is upgraded, rolled back, uninstalled and installed again."""
     driver = chart.driver
     before = driver.wait_ready()["metadata"]["uid"]
     chart.ensure()
@@ -163,7 +163,7 @@ def test_pods_run_on_through_a_releases_life(chart: Chart, space: Space, holder:
 
 
 def test_upgrade_that_fails_is_taken_back(chart: Chart, space: Space, holder: Object) -> None:
-    """The driver that was there stays at work meanwhile: its pod is the same."""
+    """The old driver serves on meanwhile: its pod is the same."""
     chart.ensure()
     before = chart.driver.wait_ready()["metadata"]["uid"]
     with pytest.raises(ClusterError, match="rolled back"):
@@ -186,7 +186,7 @@ def test_wrong_values_change_nothing(chart: Chart) -> None:
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_api_server_takes_what_is_rendered(driver: Driver, values: Object) -> None:
-    """Without an unknown field and without a warning; nothing is changed."""
+    """A server-side dry run finds no unknown field, and warns of nothing."""
     text = template(values)
     said = driver.cluster.kubectl(
         *("apply", "--server-side", "--force-conflicts", "--dry-run=server"),

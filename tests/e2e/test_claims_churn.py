@@ -13,15 +13,15 @@ pytestmark = pytest.mark.cluster
 
 
 def wait_unused(driver: Driver) -> None:
-    """Neither the node nor the kubelet's metrics know of a claim any more."""
+    """Wait until neither the node nor the kubelet's metrics have a claim."""
     driver.wait_without_traces()
     driver.cluster.wait(lambda: driver.claims_in_use() == 0, "dra_resource_claims_in_use at 0")
 
 
 def test_fifty_claims_leave_nothing(driver: Driver, space: Space, notes: list[str]) -> None:
-    """Eight at a time, half of them deleted by force at once: no file, no record, no claim in use.
+    """Of each eight, half are deleted by force immediately: no file, record or claim in use stays.
 
-    Those that are not deleted get an NPU each, whatever becomes of the others.
+    Each pod that is not deleted gets an NPU of its own.
     """
     began = time.monotonic()
     every = [f"user-{number}" for number in range(50)]

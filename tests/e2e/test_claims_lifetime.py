@@ -39,7 +39,7 @@ def wait_deallocated(space: Space, name: str) -> None:
 
 
 def test_claim_of_two_pods_is_prepared_once(driver: Driver, space: Space) -> None:
-    """A pod that joins another one costs no call; the last that goes gives the claim back."""
+    """A second pod costs no call; the end of the last one unprepares the claim."""
     space.apply(claim("npu"), pod("one", "npu"))
     space.wait_phase("one")
     uid = space.uid("resourceclaim", "npu")
@@ -57,7 +57,7 @@ def test_claim_of_two_pods_is_prepared_once(driver: Driver, space: Space) -> Non
 
 @pytest.mark.every_version
 def test_claim_gets_another_npu_with_its_next_pod(driver: Driver, space: Space) -> None:
-    """A claim without pods has no NPU; allocated anew it is prepared with what it has then."""
+    """A claim without pods has no NPU; allocated again, it is prepared with its new NPU."""
     space.apply(claim("npu"), pod("one", "npu"))
     space.wait_phase("one")
     uid, (first,) = space.uid("resourceclaim", "npu"), space.allocated("npu")
@@ -75,8 +75,8 @@ def test_claim_gets_another_npu_with_its_next_pod(driver: Driver, space: Space) 
     assert space.seen_npus("other") == [driver.bus(first)]
 
 
-def test_claim_made_anew_while_its_pod_waits(driver: Driver, space: Space) -> None:
-    """A claim that is not allocated is not prepared; the one that follows it by name is."""
+def test_claim_recreated_while_its_pod_waits(driver: Driver, space: Space) -> None:
+    """A claim that is not allocated is not prepared; its successor of the same name is."""
     space.apply(claim("npu"), pod("user", "npu", node=driver.cluster.node.name))
     space.wait_event("user", "FailedPrepareDynamicResources")
     old = space.uid("resourceclaim", "npu")
@@ -107,7 +107,7 @@ def test_generated_claim_goes_with_its_pod(driver: Driver, space: Space) -> None
 
 
 def test_crashing_container_keeps_its_npu(driver: Driver, space: Space) -> None:
-    """A container that ends again and again has the same NPU each time, by the one prepare."""
+    """A container that crashes repeatedly has the same NPU each time, from one prepare call."""
     crash = ["sh", "-c", "ls -d /dev/davinci[0-9]*; exit 1"]
     user = pod("user", "made", containers=[container("main", "made", command=crash)])
     user["spec"]["restartPolicy"] = "Always"

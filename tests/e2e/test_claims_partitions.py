@@ -1,4 +1,4 @@
-"""Many claims for partitions of NPUs: what is published, the NPUs and the ledger tell the same."""
+"""Many claims for partitions of NPUs: the slices, the NPUs and the ledger agree."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What partitions have of an NPU: their templates, AI cores, MiB of memory and AI CPUs."""
+    """The partitions of an NPU: their templates, AI cores, MiB of memory and AI CPUs."""
 
     templates: list[str]
     ai_cores: int
@@ -51,9 +51,9 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """The partitions of each NPU, by the scheduler's counters and by the NPU itself.
+    """The partitions of each NPU by the scheduler's counters and by the NPU itself.
 
-    And by the ledger and the NPU, which vNPUs there are, with their templates.
+    `recorded` are the ledger's vNPUs with their templates, `vnpus` those of the NPU.
     """
 
     counted: list[Taken]
@@ -62,7 +62,7 @@ class Seen:
     vnpus: list[dict[int, str]]
 
     def assert_agreed(self) -> None:
-        """All tell of the same partitions."""
+        """Counters and NPU agree on the resources, ledger and NPU on the vNPUs."""
         assert self.counted == self.taken
         assert self.recorded == self.vnpus
 
@@ -75,7 +75,7 @@ def _cut(driver: Driver) -> Iterator[None]:
 
 
 def test_counters_chips_and_ledger_agree(driver: Driver, space: Space, notes: list[str]) -> None:
-    """While claims come and go, whenever all is still, and at the end; no partition was refused."""
+    """They agree at each pause while claims come and go, and at the end; no claim was refused."""
     began, stops = time.monotonic(), 0
     coming = [f"user-{number}" for number in range(CLAIMS)]
     while coming or not all(map(is_going, space.cluster.objects("pods", namespace=space.name))):
@@ -105,7 +105,7 @@ def test_counters_chips_and_ledger_agree(driver: Driver, space: Space, notes: li
 
 
 def still(space: Space) -> list[str]:
-    """The pods that run, once no object is going and the others have no room; else none."""
+    """The running pods, once no object is being deleted and no other pod has room; else none."""
     pods = space.cluster.objects("pods", namespace=space.name)
     running = [each for each in pods if each["status"]["phase"] == "Running"]
     waiting = [each for each in pods if each not in running]
@@ -141,16 +141,16 @@ def still_and_agreed(driver: Driver, space: Space) -> list[str]:
     if not users:
         return []
     seen = look(driver, space)
-    if users != still(space):  # somebody had waited for what others gave back
+    if users != still(space):  # a waiting pod got the room of a deleted one
         return []
     seen.assert_agreed()
     return users
 
 
 def look(driver: Driver, space: Space) -> Seen:
-    """All that is told of partitions now."""
+    """The partitions that slices, NPUs and ledger show now."""
     claims = space.cluster.objects("resourceclaims", namespace=space.name)
-    chips = [told(driver, chip) for chip in CHIPS]
+    chips = [read_chip(driver, chip) for chip in CHIPS]
     return Seen(
         counted=given(driver, filter(is_allocated, claims)),
         taken=[taken for taken, _ in chips],
@@ -160,7 +160,7 @@ def look(driver: Driver, space: Space) -> Seen:
 
 
 def given(driver: Driver, claims: Iterable[Object]) -> list[Taken]:
-    """What the claims take from the counters of each NPU, which leaves none below zero."""
+    """The part that claims take from the counters of each NPU; no counter falls below zero."""
     devices = driver.devices()
     left = {
         each["name"]: amounts(each)
@@ -194,8 +194,8 @@ def amounts(counted: Object) -> Counter[str]:
     )
 
 
-def told(driver: Driver, chip: DeviceFacts) -> tuple[Taken, dict[int, str]]:
-    """What npu-smi on the node tells of a chip: what is taken, and the templates of its vNPUs."""
+def read_chip(driver: Driver, chip: DeviceFacts) -> tuple[Taken, dict[int, str]]:
+    """The resources of a chip that npu-smi shows as taken, and the templates of its vNPUs."""
     where = ("-i", str(chip.card_id), "-c", str(chip.device_id))
     text = driver.node.execute(NPU_SMI, "info", "-t", "info-vnpu", *where)
     resources = RESOURCES.search(text)
@@ -208,7 +208,7 @@ def told(driver: Driver, chip: DeviceFacts) -> tuple[Taken, dict[int, str]]:
 
 
 def recorded(driver: Driver) -> list[dict[int, str]]:
-    """The vNPUs of each chip that holds have, with their templates."""
+    """The vNPUs of each chip that the ledger's holds have, with their templates."""
     found: dict[str, dict[int, str]] = {f"/dev/davinci{chip.physical_id}": {} for chip in CHIPS}
     for name in driver.records():
         path = driver.node.root / (PLUGIN / "claims" / name).relative_to("/")

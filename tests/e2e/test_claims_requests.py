@@ -1,4 +1,4 @@
-"""Which container gets what of claims with several requests."""
+"""Claims with several requests, and the devices and configs that each container gets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_eight_requests_of_three_claims(driver: Driver, space: Space) -> None:
 
 
 def test_subrequest_that_fits(driver: Driver, space: Space) -> None:
-    """Of a list of choices the first that fits is taken; containers know it by the list's name."""
+    """The scheduler takes the first subrequest that fits; containers name the list."""
 
     def choice(name: str, cel: str) -> Object:
         selectors = [{"cel": {"expression": cel}}]
@@ -68,7 +68,7 @@ def test_subrequest_that_fits(driver: Driver, space: Space) -> None:
 
 
 def test_claim_that_no_container_names(driver: Driver, space: Space) -> None:
-    """It is prepared and held all the same, and the pod runs without an NPU."""
+    """It is prepared and held, and the pod runs without an NPU."""
     space.apply(claim("npu"), pod("user", "npu", containers=[container("main")]))
     space.wait_phase("user")
     assert len(driver.traces()) == 2
@@ -100,7 +100,7 @@ def test_admin_access(driver: Driver, space: Space) -> None:
 def test_device_of_two_admin_requests(driver: Driver, space: Space) -> None:
     """A claim that has an NPU by two requests: each of their containers sees it, once.
 
-    The scheduler gives no device twice to a claim, so somebody else has to.
+    The scheduler gives no device twice to a claim, so the test allocates it.
     """
     space.let_look_on()
     every = {"deviceClassName": CLASS, "allocationMode": "All", "adminAccess": True}
@@ -135,7 +135,7 @@ def seen(space: Space, name: str) -> tuple[str, str, bool, bool]:
 
 @pytest.mark.every_version
 def test_each_container_gets_what_its_request_configures(space: Space) -> None:
-    """Each way for libraries, and no mounts; no container has what another one's NPU brings."""
+    """Each way for libraries, and no mounts; no container has the edits of another one's NPU."""
     requests = ("ldcache", "env", "none", "bare")
     wanted = claim("npu", *map(request, requests))
     wanted["spec"]["devices"]["config"] = [
@@ -159,7 +159,7 @@ def test_each_container_gets_what_its_request_configures(space: Space) -> None:
 
 
 def test_a_claims_config_wins_over_its_class(space: Space) -> None:
-    """Variable by variable and field by field; requests of another class have only the claim's.
+    """It wins for each variable and field; requests of another class have only the claim's config.
 
     It wins over the pod's own variables too.
     """

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def plugin(driver: Driver) -> Iterator[Plugin]:
-    """Off at first, and off at the end: then nothing is left of it."""
+    """The plugin is off at first; at the end it is turned off, and nothing of it is left."""
     plugin = Plugin(driver)
     yield plugin
     plugin.turn_off()
@@ -38,7 +38,7 @@ def test_no_npu_twice_while_both_kinds_of_pods_churn(
     notes: list[str],
     pytestconfig: pytest.Config,
 ) -> None:
-    """With four NPUs each way; no pod is stuck, and all NPUs are where they were."""
+    """Each kind has four NPUs; no pod is stuck, and all NPUs are where they were."""
     began = time.monotonic()
     plugin.turn_on(churn.SELECTOR, pool=len(churn.OF_POOL))
     plugin.wait_allocatable(len(churn.OF_RESOURCE))
@@ -57,7 +57,7 @@ def test_no_npu_twice_while_both_kinds_of_pods_churn(
 
 @pytest.mark.every_version
 def test_npu_comes_to_the_resource_when_its_claim_ends(plugin: Plugin, space: Space) -> None:
-    """Until then no pod can get it; it is in the pool, tainted, or left out without taints."""
+    """Before, no pod can get it: it is tainted or, where taints are dropped, not published."""
     space.start("holder")
     keeps_taints = "\nnpu_dra_server_keeps_taints 1" in plugin.driver.page("/metrics")
     published = space.allocated("holder") if keeps_taints else []
@@ -84,7 +84,7 @@ def test_pod_with_two_gets_two_that_are_near(plugin: Plugin, space: Space) -> No
 
 @pytest.mark.every_version
 def test_init_container_that_goes_on_has_an_npu_of_its_own(plugin: Plugin, space: Space) -> None:
-    """It gets that of the one before it, which has ended, and the main container gets another."""
+    """It gets the NPU of the init container that has ended; the main container gets another."""
     plugin.turn_on()
     plugin.wait_allocatable(NPUS)
     look = "ls -d /dev/davinci[0-9]*"
@@ -99,9 +99,9 @@ def test_init_container_that_goes_on_has_an_npu_of_its_own(plugin: Plugin, space
 
 @pytest.mark.every_version
 def test_unhealthy_npu_is_not_given_out(plugin: Plugin, driver: Driver, space: Space) -> None:
-    """Allocatable falls and rises; who has it keeps it, and its status says it.
+    """Allocatable falls and rises; a pod that has the NPU keeps it, and its status says it.
 
-    That is so for a pod that does not start, too. The ledger says soon which pods they are.
+    A pod that does not start has such a status too. The ledger names both pods soon.
     """
     plugin.turn_on()
     plugin.wait_allocatable(NPUS)
@@ -130,7 +130,7 @@ def test_unhealthy_npu_is_not_given_out(plugin: Plugin, driver: Driver, space: S
 
 
 def allocated(space: Space, name: str) -> Object:
-    """What the status of a pod says of its device; nothing at first."""
+    """The device in a pod's status; empty at first."""
     about = space.get("pod", name) or {}
     for state in about["status"].get("containerStatuses", []):
         for status in state.get("allocatedResourcesStatus", []):
@@ -141,7 +141,7 @@ def allocated(space: Space, name: str) -> Object:
 
 
 def chip_of(space: Space, name: str) -> int:
-    """The chip that a pod has, once its status says it."""
+    """Wait until a pod's status has its chip; returns the chip."""
     found = space.wait(lambda: allocated(space, name), f"the device of pod {name}")
     return int(found["resourceID"].removeprefix("Ascend910-"))
 
@@ -169,7 +169,7 @@ def test_eight_pods_have_eight_whatever_restarts(
     space.apply(done)
     start(space, a=1, b=1, lost=1)
     nodes = {name: space.davinci_nodes(name) for name in ("a", "b")}
-    # Else the kubelet would admit it anew after its restart, while no plugin is registered.
+    # Otherwise the kubelet would admit it again after its restart, without a registered plugin.
     space.wait_phase("done", "Succeeded")
 
     times = plugin.registrations()
@@ -212,7 +212,7 @@ def test_eight_pods_have_eight_whatever_restarts(
 def test_two_npus_are_of_one_ring(
     plugin: Plugin, driver: Driver, second_node: NodeAccess, space: Space
 ) -> None:
-    """On a board whose chips 0 to 3 and 4 to 7 are rings; the first free ones would be of two."""
+    """The rings are chips 0 to 3 and 4 to 7; the first two free chips would be of both rings."""
     plugin.turn_on()
     with laid_out(driver, second_node, load_profile("910a-8"), in_pool=False) as there:
         Plugin(there).wait_allocatable(8)
@@ -230,9 +230,9 @@ def test_two_npus_are_of_one_ring(
 def test_npu_comes_to_the_pool_when_its_pod_has_ended(
     plugin: Plugin, driver: Driver, space: Space
 ) -> None:
-    """Until then it is in neither place, and the pod runs on.
+    """Before, it is in neither place, and the pod runs on.
 
-    The kubelet tells nobody that a pod has ended; here it was away when the pod was deleted.
+    The kubelet does not report the end of a pod; here it was away when the pod was deleted.
     """
     plugin.turn_on()
     plugin.wait_allocatable(NPUS)

@@ -61,7 +61,7 @@ def test_class_of_a_family(driver: Driver, space: Space) -> None:
 
 
 def test_npu_and_nic_of_one_root(driver: Driver, space: Space) -> None:
-    """Of eight NPUs on four PCIe roots it is one of the two beside the only NIC."""
+    """The NPU is one of the two on the PCIe root of the only NIC."""
     (root, others) = "pci0000:80", {"npu-4", "npu-6"}
     assert {
         name
@@ -98,7 +98,7 @@ def test_configured(driver: Driver, space: Space) -> None:
     assert path.startswith("/usr/local/Ascend/driver/lib64:")
 
 
-# --- pods that others make -----------------------------------------------------------------------
+# --- pods of controllers -------------------------------------------------------------------------
 
 
 def pods_of(space: Space, owner: str) -> list[Object]:
@@ -177,7 +177,7 @@ def wait_names(space: Space, names: list[str]) -> None:
 
 
 def test_statefulset(driver: Driver, space: Space) -> None:
-    """Workers keep their names; one that is made anew has one NPU, which may be another."""
+    """Workers keep their names; a recreated one has one NPU, perhaps a different one."""
     space.apply_example("statefulset")
     names = wait_pods(space, "npu-statefulset", is_running)
     assert names == ["npu-statefulset-0", "npu-statefulset-1"]
@@ -198,7 +198,7 @@ def test_statefulset(driver: Driver, space: Space) -> None:
 
 
 def test_job(driver: Driver, space: Space) -> None:
-    """Each pod had an NPU, and gave it back by its end, though the pod is still there."""
+    """Each pod had an NPU and released it when it ended, although the pod still exists."""
     space.apply_example("job")
     names = wait_pods(space, "npu-job", lambda pod: pod["status"].get("phase") == "Succeeded")
     assert [len(bus_ids(space.log(name, "main"))) for name in names] == [1, 1]

@@ -1,4 +1,4 @@
-"""An unhealthy NPU, from the hardware's word to the scheduler, the pods and back."""
+"""A fault of an NPU, from the hardware's report to the scheduler and the pods, and its end."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_unhealthy_npu_can_be_given_back_and_is_given_out_when_well(
 
 @pytest.mark.since("1.36")
 def test_pods_status_names_the_fault(faults: Faults, space: Space) -> None:
-    """Beside the health stands the fault's code, in Kubernetes that has a place for it."""
+    """The message beside the health has the fault's code, where Kubernetes has that field."""
     faults.begin(start_holder(space), KEEPS_PODS)
     assert f"{KEEPS_PODS:08X}" in wait_health(space, "Unhealthy")
 
@@ -209,7 +209,7 @@ def test_work_moves_away_from_an_npu_that_must_be_restarted(
 
 @pytest.mark.since("1.36")
 def test_claim_of_the_example_keeps_and_gets_unhealthy_npus(faults: Faults, space: Space) -> None:
-    """With every NPU about to be restarted, pods that tolerate it stay and start, others do not."""
+    """While every NPU must be restarted, tolerant pods stay and start; other pods do not."""
     example = EXAMPLE.read_text()
     space.apply_text(example)
     space.apply(claim("plain"), pod("stays", "tolerates-fault"), pod("leaves", "plain"))

@@ -1,4 +1,4 @@
-"""What the driver goes on doing while the hardware goes mad."""
+"""The driver under a storm of fault events, and with a library call that hangs."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def calling(driver: Driver) -> Iterator[Calls]:
 
 
 def forget_peak(driver: Driver) -> None:
-    """Have the kernel measure the most memory anew."""
+    """Reset the kernel's measure of the most memory."""
     Path(f"/proc/{driver.pid()}/clear_refs").write_text("5")
 
 
 def heard_events(faults: Faults) -> float:
-    """How many events the daemon was told of."""
+    """How many fault events the daemon has received."""
     name = "npu_dra_fault_events_total"
     kinds = ("occurrence", "recovery", "notice")
     return sum(faults.metric(name, assertion=kind) or 0.0 for kind in kinds)
@@ -109,7 +109,7 @@ def _wait_until(at: float) -> None:
 def test_storm_of_events_ends_in_the_right_state(
     driver: Driver, faults: Faults, notes: list[str]
 ) -> None:
-    """A thousand events a second: slices are true in the end, and few writes led there.
+    """A thousand events a second: slices are right in the end, after few writes.
 
     Meanwhile calls of the kubelet are answered.
     """

@@ -27,7 +27,7 @@ CALLS = (
 )
 READING = re.compile(r"\bopen(at2?)?\((?!.*O_(WRONLY|RDWR|CREAT))")
 LOCKING = re.compile(r'\bopenat\(.*/serialize\.lock", O_RDWR\|O_CREAT\|(?!.*O_TRUNC)')
-"""The lock is opened anew for each look; it exists, so nothing is created or changed."""
+"""Each look opens the lock again; it exists, so nothing is created or changed."""
 NO_FILE = re.compile(r"\b(write|writev)\(\d+<(pipe|socket|anon_inode|TCP|UNIX)")
 
 
@@ -61,7 +61,7 @@ def test_idle_driver_writes_nothing(
     """While a pod holds an NPU and nothing happens: no API write, no change of any file."""
     seconds: float = pytestconfig.getoption("--idle-seconds")
     space.start("user")
-    driver.cluster.wait(lambda: is_quiet(driver), "the last news of faults told")
+    driver.cluster.wait(lambda: is_quiet(driver), "the last Event written")
     trace, daemon = tmp_path / "trace", driver.pid()
     with traced(driver, trace):
         mark = driver.cluster.audit_mark()

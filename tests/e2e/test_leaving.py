@@ -41,7 +41,7 @@ def _held(space: Space) -> None:
 
 
 def release(driver: Driver, space: Space) -> None:
-    """End the holders one by one; the one that waits gets nothing of theirs."""
+    """End the holders one by one; the waiting pod gets none of their partitions."""
     for name in HOLDERS:
         space.delete_pod(name)
         space.delete("resourceclaim", name)
@@ -53,7 +53,7 @@ def release(driver: Driver, space: Space) -> None:
 def test_partitions_in_use_drain_when_npus_are_cut_no_more(
     driver: Driver, space: Space, notes: list[str]
 ) -> None:
-    """Nobody gets one of them again, and with the flag back the pod that waited runs."""
+    """No pod gets one of them again; after the flag is set again the waiting pod runs."""
     began = time.monotonic()
     driver.set_environment(f"{FLAG}-", devices=NPUS - 1)
     release(driver, space)
@@ -74,7 +74,7 @@ def test_partitions_in_use_drain_when_npus_are_cut_no_more(
 def test_an_npu_moves_to_a_resource_though_claims_wait_for_it(
     driver: Driver, space: Space, notes: list[str]
 ) -> None:
-    """It moves when its last claim ends, and back when it is taken out of the resource."""
+    """It moves when its last claim ends, and back when the flag no longer names it."""
     plugin, began = Plugin(driver), time.monotonic()
     plugin.turn_on("0", pool=NPUS - 1)
     release(driver, space)
@@ -99,10 +99,10 @@ def deployment() -> list[Object]:
     return [template, deployed]
 
 
-def test_an_npu_that_comes_back_has_no_partitions_that_nobody_takes_back(
+def test_an_npu_that_comes_back_has_no_stray_partitions(
     driver: Driver, space: Space, notes: list[str]
 ) -> None:
-    """Its pods are evicted while it is gone; those that take their place run when it is back."""
+    """Its pods are evicted while it is gone; their replacements run when it is back."""
     space.apply(*deployment())
 
     def running() -> list[str]:

@@ -35,9 +35,9 @@ def run_as(pod: Object, user: int) -> Object:
 @pytest.mark.every_version
 @pytest.mark.parametrize("user", [0, 1000])
 def test_a_bare_image_finds_the_drivers_libraries(space: Space, user: int) -> None:
-    """As root and not, and without LD_LIBRARY_PATH; npu-smi works.
+    """It does so for root and another user, without LD_LIBRARY_PATH; npu-smi works.
 
-    Device nodes are open to any user. A vendor's container runtime below is told to add no NPU.
+    Device nodes are open to any user. The variable `void` keeps Ascend's runtime from adding NPUs.
     """
     space.apply(claim("npu"), run_as(pod("user", "npu"), user))
     space.wait_phase("user")
@@ -76,7 +76,7 @@ def test_a_root_that_is_read_only_is_no_obstacle(space: Space) -> None:
 def test_an_image_without_shell_and_ldconfig_finds_all(
     cluster: Cluster, space: Space, name: str
 ) -> None:
-    """As a user who is not root; one has its libraries where openEuler has them."""
+    """A user other than root finds them; one image has its libraries where openEuler has them."""
     user = run_as(pod("user", "npu", image=provided(cluster, name)), 1000)
     main = user["spec"]["containers"][0]
     main["command"] = ["/usr/bin/look", "libdcmi.so", "libown.so"]
@@ -95,7 +95,7 @@ def reachable(node: NodeAccess) -> str:
 
 
 def test_a_hostile_image_changes_nothing_outside_itself(cluster: Cluster, space: Space) -> None:
-    """Neither a volume nor a folder of the node to which its links lead; no program of it runs."""
+    """Volumes and node folders behind its links stay as they are; no program of it runs there."""
     image = provided(cluster, "hostile")
     for folder in (VOLUME, DECOY):
         decoys = f"mkdir -p {folder}/ld.so.conf.d; echo decoy >{folder}/ld.so.cache"
@@ -115,7 +115,7 @@ def test_a_hostile_image_changes_nothing_outside_itself(cluster: Cluster, space:
 
 
 def test_env_replaces_the_images_path(cluster: Cluster, driver: Driver, space: Space) -> None:
-    """With --container-libraries=env, for nodes on which no hook may run."""
+    """`--container-libraries=env` is for nodes on which no hook may run."""
     driver.set_environment("NPU_DRA_CONTAINER_LIBRARIES=env")
     try:
         space.apply(claim("npu"), pod("user", "npu", image=provided(cluster, "cann")))

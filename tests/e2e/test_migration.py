@@ -26,7 +26,7 @@ SOME = 4
 
 @pytest.fixture
 def plugin(driver: Driver, space: Space) -> Iterator[Plugin]:
-    """Off before and after."""
+    """The plugin is off before and after."""
     yield Plugin(driver)
     space.clear()
     driver.set_environment(f"{FLAG}-")
@@ -86,7 +86,7 @@ def test_one_manifest_in_every_stage(driver: Driver, plugin: Plugin, space: Spac
     space.delete_pod("too-many")
 
     # All NPUs by DRA, beside a pod that got its own by the device plugin. The node goes on to show
-    # the resource, with 0, and the class is asked all the same.
+    # the resource, with 0, and the class is asked nevertheless.
     driver.set_environment(f"{FLAG}-", devices=NPUS - 1)
     plugin.wait_allocatable(0)
     node = driver.cluster.get("node", driver.node.name) or {}
@@ -152,7 +152,7 @@ def label(driver: Driver) -> Iterator[Callable[[str | None], None]]:
 def test_label_says_which_agent_serves_a_node(
     driver: Driver, space: Space, label: Callable[[str | None], None]
 ) -> None:
-    """One, the other or, in between, none; never both."""
+    """One agent or the other, or none in between; never both."""
 
     def agents() -> set[str]:
         theirs = space.cluster.objects("pods", namespace=space.name)

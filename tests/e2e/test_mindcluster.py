@@ -1,4 +1,4 @@
-"""What Volcano reads of a node, and its choice obeyed, with the rights of the overlay."""
+"""The facts that Volcano reads of a node, and its choice of NPUs, with the overlay's rights."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def device_info(driver: Driver) -> Any:
 
 
 def free(driver: Driver) -> list[str]:
-    """The NPUs that are told to be free."""
-    told = device_info(driver)
-    text: str = told["DeviceInfo"]["DeviceList"].get(RESOURCE, "") if told else ""
+    """The NPUs that the ConfigMap lists as free."""
+    info = device_info(driver)
+    text: str = info["DeviceInfo"]["DeviceList"].get(RESOURCE, "") if info else ""
     return text.split(",")
 
 
 def wait_free(driver: Driver, *numbers: int) -> Any:
-    """Wait until just these NPUs are told to be free; returns all that is told."""
+    """Wait until the ConfigMap lists just these NPUs as free; returns all of it."""
     wanted = [f"Ascend910-{number}" for number in numbers]
     driver.cluster.wait(lambda: free(driver) == wanted, f"NPUs {numbers} free")
     return device_info(driver)
@@ -96,8 +96,8 @@ def chosen(name: str, *numbers: int, init_containers: Sequence[Object] = ()) -> 
     return about
 
 
-def test_node_and_config_map_tell_of_the_npus(compat: Driver) -> None:
-    """As the API server stores it."""
+def test_node_and_config_map_describe_the_npus(compat: Driver) -> None:
+    """The API server stores labels, annotation and ConfigMap as Volcano reads them."""
     compat.cluster.wait(lambda: "accelerator" in labels(compat), "the labels")
     assert (
         labels(compat).items()
@@ -109,12 +109,12 @@ def test_node_and_config_map_tell_of_the_npus(compat: Driver) -> None:
         }.items()
     )
     assert len(json.loads(node(compat)["metadata"]["annotations"]["baseDeviceInfos"])) == NPUS
-    told = wait_free(compat, *range(NPUS))
-    assert told["CheckCode"] == check_code(told["DeviceInfo"])
+    info = wait_free(compat, *range(NPUS))
+    assert info["CheckCode"] == check_code(info["DeviceInfo"])
 
 
 def test_pod_gets_the_npus_that_were_chosen(compat: Driver, space: Space) -> None:
-    """Not those that would be best; pod and ConfigMap say so."""
+    """It does not get the nearest NPUs; pod and ConfigMap name the chosen ones."""
     wait_served(compat)
     space.apply(chosen("train", 4, 6))
     space.wait_phase("train")
@@ -132,7 +132,7 @@ def test_pod_gets_the_npus_that_were_chosen(compat: Driver, space: Space) -> Non
 
 
 def test_every_container_gets_of_what_was_chosen(compat: Driver, space: Space) -> None:
-    """Also an init container that wants fewer."""
+    """An init container that wants fewer gets chosen NPUs too."""
     wait_served(compat)
     look = ("sh", "-c", "ls /dev | grep -c davinci[0-9]")
     space.apply(chosen("train", 1, 3, 7, init_containers=[asking("first", 2, command=look)]))
@@ -142,7 +142,7 @@ def test_every_container_gets_of_what_was_chosen(compat: Driver, space: Space) -
 
 
 def test_pod_is_refused_npus_that_were_not_chosen(compat: Driver, space: Space) -> None:
-    """Its status says why, and what to do."""
+    """Its status says why, and how to go on."""
     wait_served(compat)
     space.apply(chosen("old", 4))
     space.wait_phase("old")
@@ -158,7 +158,7 @@ def test_pod_is_refused_npus_that_were_not_chosen(compat: Driver, space: Space) 
 
 
 def test_pod_that_has_its_npu_waits_for_none(compat: Driver, space: Space) -> None:
-    """Whatever is written on it while it has not started: others get what was chosen for them."""
+    """Annotations forged on a pod that has not started do not keep chosen NPUs from other pods."""
     wait_served(compat)
     space.apply(chosen("forger", 1, init_containers=[asking("never", 1)]))
     space.wait(lambda: "Ascend910-1" not in free(compat), "the NPU of the pod that waits")
@@ -188,7 +188,7 @@ def test_agent_writes_nothing_else_on_nodes(compat: Driver, agent: ApiServer) ->
 
 @pytest.mark.usefixtures("compat")
 def test_agent_writes_nothing_else_on_pods_and_config_maps(agent: ApiServer, space: Space) -> None:
-    """Nor of pods of other nodes."""
+    """It writes nothing on pods of other nodes either."""
     space.apply(pod("gated", is_gated=True), chosen("here", 7))
     space.wait_phase("here")
     wrong: list[tuple[str, Object, str]] = [

@@ -37,7 +37,7 @@ IS_DIE = f'{OWN}.type == "npu"'
 
 @pytest.fixture(scope="module")
 def driver(driver: Driver, second_node: NodeAccess) -> Iterator[Driver]:
-    """The driver on the second node, with eight modules; afterwards neither is there any more."""
+    """The driver on the second node, with eight modules; both are removed afterwards."""
     with laid_out(driver, second_node, A3) as there:
         yield there
 
@@ -99,7 +99,7 @@ def start_pod(driver: Driver, space: Space, name: str, made: Object) -> list[str
 
 
 def begin_pod(driver: Driver, space: Space, name: str, made: Object) -> None:
-    """A pod with that claim is to run on the second node, and its container for ever."""
+    """Create a pod with that claim for the second node; its container always restarts."""
     user = placed(pod(name, name, containers=[container("main", name)]), driver.node)
     user["spec"]["restartPolicy"] = "Always"
     space.apply(made, user)
@@ -259,7 +259,7 @@ def test_die_that_leaves_the_bus_is_held_on(
 def test_module_is_held_through_a_change_of_policy(
     driver: Driver, space: Space, board: BoardControl
 ) -> None:
-    """Its pod goes on, and nobody else gets its dies; once it is released the policy holds."""
+    """Its pod runs on, and no other pod gets its dies; the policy applies once it is released."""
     module = start_module(driver, space)
     dies, (events_before, lines_before) = dies_of(module), times_said(driver)
     board.set_multi_die_policy(independent=True)
@@ -306,7 +306,7 @@ def test_container_has_its_die_alone(driver: Driver, space: Space) -> None:
 
 @pytest.mark.usefixtures("independent")
 def test_example_of_both_dies(driver: Driver, space: Space) -> None:
-    """With matchAttribute on `module` the pod has two devices, which are of one card."""
+    """With matchAttribute on `module` the pod has the two dies of one card."""
     (devices,) = start_example(driver, space, "both-dies-of-a-card").values()
     assert set(devices) in [names_of(dies) for dies in CARDS.values()]
     assert_sees(space, "both-dies-of-a-card", [int(one.removeprefix("npu-")) for one in devices])

@@ -1,4 +1,4 @@
-"""What a real Prometheus sees of a real driver: the alerts and the dashboard of k8s/monitoring."""
+"""The alerts and the dashboard of k8s/monitoring, in a real Prometheus that scrapes the driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trio_npu_dra.lab.simulator import Severity
 pytestmark = pytest.mark.cluster
 
 SEPARATE = 0xA2301001
-"""The NPU must be taken out."""
+"""SeparateNPU."""
 HOT, COOL = 97, 38
 SPARE = 7
 """The NPU that no pod of this test gets."""
@@ -36,7 +36,7 @@ def chosen(query: str, *, node: str) -> str:
 
 @contextmanager
 def unhealthy(driver: Driver, held: int) -> Iterator[None]:
-    """One NPU that is held has a fault, heat and a bad port; one that is free must be taken out."""
+    """A held NPU has a fault, heat and a bad port; a free NPU has a fault that separates it."""
     with driver.board() as board:
         try:
             board.add_fault(held, KEEPS_PODS, Severity.MAJOR)
@@ -107,7 +107,7 @@ def test_dashboard_shows_all_and_alerts_are_about_what_is(
 
 
 def test_grafana_and_the_operator_get_the_files(driver: Driver) -> None:
-    """Of the folder kubectl makes both of the operator's objects, and a ConfigMap."""
+    """From the folder kubectl makes both of the operator's objects, and a ConfigMap."""
     made = driver.cluster.kubectl("kustomize", FOLDER)
     objects = {each["kind"]: each for each in yaml.safe_load_all(made)}
     assert objects.keys() == {"PodMonitor", "PrometheusRule", "ConfigMap"}

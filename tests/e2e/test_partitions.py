@@ -46,7 +46,7 @@ def seen(space: Space, name: str) -> list[str]:
 def test_where_counters_are_dropped_there_are_whole_npus_only(
     driver: Driver, counters: bool, space: Space
 ) -> None:
-    """Which the log and a metric say; elsewhere each chip has its counters."""
+    """The log says so; on a server that keeps counters each chip has its own."""
     names = set(driver.devices())
     assert names >= {f"npu-{number}" for number in range(NPUS)}
     sets = [
@@ -122,7 +122,7 @@ def test_first_available_gives_half_of_an_npu_where_none_is_free(
 def test_partitions_outlive_a_restart_of_the_driver(
     driver: Driver, counters: bool, space: Space
 ) -> None:
-    """Killed or not, the pod keeps its partition, and the slices say the same."""
+    """The pod keeps its partition, and the slices are as before the daemon was killed."""
     assert counters
     start(space, "user", partition(QUARTER))
     before = vnpus(driver)

@@ -1,4 +1,4 @@
-"""What a pod's owner reads when a claim cannot be prepared."""
+"""The Events of a pod whose claim cannot be prepared."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def unjudged(driver: Driver) -> Iterator[None]:
     cluster.wait(judged, "the policy with effect")
 
 
-def test_pod_is_told_that_its_device_does_not_exist(driver: Driver, space: Space) -> None:
-    """A claim that names a device which the node does not have: the events say so."""
+def test_event_says_that_the_device_does_not_exist(driver: Driver, space: Space) -> None:
+    """The claim names a device that the node does not have."""
     space.apply(claim("npu"), pod("user", "npu", is_gated=True))
     space.allocate("npu", "user", npu="npu-99")
     space.ungate("user")
@@ -49,16 +49,16 @@ def test_pod_is_told_that_its_device_does_not_exist(driver: Driver, space: Space
 
 
 @pytest.mark.usefixtures("unjudged")
-def test_pod_is_told_which_field_of_its_config_is_wrong(driver: Driver, space: Space) -> None:
-    """An opaque config with a field that the driver does not know: the events name it."""
+def test_event_names_the_wrong_field_of_a_config(driver: Driver, space: Space) -> None:
+    """An opaque config has a field that the driver does not know."""
     space.apply(claim("npu", parameters=UNKNOWN_FIELD), pod("user", "npu"))
     event = space.wait_event("user", "FailedPrepareDynamicResources", "sharingMode")
     assert "opaque config in the ResourceClaim" in event
     assert driver.traces() == []
 
 
-def test_pod_is_told_that_two_requests_contradict_each_other(driver: Driver, space: Space) -> None:
-    """A variable with two values, one for each request: the events name both."""
+def test_event_names_two_requests_that_contradict_each_other(driver: Driver, space: Space) -> None:
+    """A variable has two values, one for each request."""
     wanted = claim("npu", request("left"), request("right"))
     wanted["spec"]["devices"]["config"] = [
         {"requests": [name], "opaque": {"driver": CLASS, "parameters": with_env(named("A", value))}}

@@ -55,9 +55,9 @@ def granted(folder: str = "base") -> set[Right]:
 def test_driver_is_refused_nothing_and_uses_no_other_right(
     driver: Driver, notes: list[str], rights: Path
 ) -> None:
-    """Of all that it asked in this session the API server has refused nothing for want of rights.
+    """The API server has refused none of its requests of this session for want of rights.
 
-    What it used is left for the test below.
+    The used rights are left for the test below.
     """
     asked = [
         each
@@ -75,6 +75,6 @@ def test_driver_is_refused_nothing_and_uses_no_other_right(
 
 @pytest.mark.when_all_have_run
 def test_no_right_is_idle(rights: Path) -> None:
-    """What was not used in all tests on a version, in one session or several, is not needed."""
+    """A right that no test on a version used, in one session or several, is not needed."""
     used = {tuple(each) for session in rights.iterdir() for each in json.loads(session.read_text())}
     assert used - granted(OPTIONAL) == granted()

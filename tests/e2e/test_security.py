@@ -1,4 +1,4 @@
-"""What stops an agent that has been taken over, and who is told of a wrong config when."""
+"""The limits of an agent that an attacker has taken over, and the admission of configs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def asked_with_token(cluster: Cluster, *binding: str) -> AbstractContextManager[
 
 @pytest.fixture
 def agent(driver: Driver) -> Iterator[ApiServer]:
-    """Somebody with the token that the driver's pod has."""
+    """An API client with the token of the driver's pod."""
     name = driver.wait_ready()["metadata"]["name"]
     binding = ("--bound-object-kind", "Pod", "--bound-object-name", name)
     with asked_with_token(driver.cluster, *binding) as server:
@@ -92,7 +92,7 @@ def almighty(driver: Driver) -> Iterator[None]:
 
 
 def test_agent_writes_the_slices_of_its_own_node(agent: ApiServer, driver: Driver) -> None:
-    """With its pod's token it may create, replace and delete slices of its node."""
+    """Its pod's token may create, replace and delete slices of its node."""
     (published,) = driver.slices()
     name, uid = published["metadata"]["name"], published["metadata"]["uid"]
     wanted = slice_of(driver.cluster.node.name)
@@ -117,7 +117,7 @@ def test_agent_writes_the_slices_of_its_own_node(agent: ApiServer, driver: Drive
 def test_agent_creates_no_other_slice(
     agent: ApiServer, driver: Driver, difference: dict[str, Any], words: str
 ) -> None:
-    """What is not its own node's, driver's and pool's is refused, and the message says why."""
+    """A slice of another node, driver or pool is refused, and the message says why."""
     with pytest.raises(ClusterError, match=words):
         agent.create(slice_of(driver.cluster.node.name, **difference), dry_run=True)
 
@@ -125,7 +125,7 @@ def test_agent_creates_no_other_slice(
 def test_agent_does_not_touch_another_nodes_slice(
     agent: ApiServer, driver: Driver, foreign: Object
 ) -> None:
-    """Neither by replacing it, nor by making it its own, nor by deleting it."""
+    """It can neither replace it, nor make it its own, nor delete it."""
     words = "may only write the slices of that node"
     with pytest.raises(ClusterError, match=words):
         agent.replace(foreign, dry_run=True)
@@ -176,8 +176,8 @@ def test_token_without_a_node_writes_nothing(driver: Driver) -> None:
             unbound.delete("resourceslice", published["metadata"]["name"], dry_run=True)
 
 
-def test_others_write_slices_as_ever(driver: Driver) -> None:
-    """The policy is about one account: kubelet and administrator are not asked."""
+def test_other_accounts_write_slices_as_before(driver: Driver) -> None:
+    """The policy applies to one account, not to the kubelet or an administrator."""
     (published,) = driver.slices()
     name, node = published["metadata"]["name"], driver.cluster.node.name
     kubelet = {"Impersonate-User": f"system:node:{node}", "Impersonate-Group": "system:nodes"}
@@ -187,8 +187,8 @@ def test_others_write_slices_as_ever(driver: Driver) -> None:
     assert admit(driver.cluster, foreign)["spec"]["driver"] == "gpu.example.com"
 
 
-def test_agent_removes_what_others_put_into_its_pool(driver: Driver) -> None:
-    """A slice of its driver on its node that it does not want goes, whoever made it."""
+def test_agent_removes_foreign_slices_from_its_pool(driver: Driver) -> None:
+    """It deletes a slice of its driver on its node that it did not publish."""
     before = driver.versions()
     stray = slice_of(driver.cluster.node.name)
     driver.cluster.apply(json.dumps(stray))
@@ -221,8 +221,8 @@ def event_about(kind: str, name: str, node: str, **fields: Any) -> Object:
     } | fields
 
 
-def test_agent_says_what_happens_on_its_own_node(agent: ApiServer, driver: Driver) -> None:
-    """About that Node and about claims, in its own name."""
+def test_agent_creates_events_of_its_own_node(agent: ApiServer, driver: Driver) -> None:
+    """It creates Events about that Node and about claims, in its own name."""
     node = driver.cluster.node.name
     for about in (("Node", node), CLAIM):
         event = event_about(*about, node)
@@ -240,15 +240,15 @@ def test_agent_says_what_happens_on_its_own_node(agent: ApiServer, driver: Drive
     ],
     ids=["another node", "a pod", "from another node", "as the kubelet", "from the kubelet"],
 )
-def test_agent_says_nothing_else(
+def test_agent_creates_no_other_event(
     agent: ApiServer, driver: Driver, about: tuple[str, str], fields: Object, words: str
 ) -> None:
-    """Neither of others, nor in the name of others."""
+    """Events about other objects, or in another name, are refused."""
     with pytest.raises(ClusterError, match=words):
         agent.create(event_about(*about, driver.cluster.node.name, **fields), dry_run=True)
 
 
-def test_agent_changes_nobody_elses_words(agent: ApiServer, driver: Driver) -> None:
+def test_agent_changes_no_event_of_another_component(agent: ApiServer, driver: Driver) -> None:
     """An Event of the kubelet cannot be made its own."""
     cluster, node = driver.cluster, driver.cluster.node.name
     cluster.apply(json.dumps(event_about("Node", node, node, reportingComponent="kubelet")))
@@ -305,7 +305,7 @@ def test_large_configs_are_judged(driver: Driver) -> None:
 
 @pytest.mark.parametrize("place", [in_claim, in_template, in_class])
 def test_other_drivers_configs_are_not_judged(driver: Driver, place: Any) -> None:
-    """A config for somebody else may have any form, beside one for us too."""
+    """A config for another driver may have any form, beside one for ours too."""
     theirs = {"opaque": {"driver": "gpu.example.com", "parameters": {"sharing": "always"}}}
     about = place(GOOD)
     inner = about["spec"].get("spec", about["spec"])
@@ -324,7 +324,7 @@ def test_class_cannot_be_changed_to_a_wrong_config(driver: Driver) -> None:
 
 
 def test_policies_compile(driver: Driver) -> None:
-    """The API server has nothing to say against our policies' expressions."""
+    """The API server warns of no expression of our policies."""
     policies = driver.cluster.objects("validatingadmissionpolicies", namespace=None)
     ours = [each for each in policies if each["metadata"]["name"].startswith("ascend-npu-dra-")]
     assert ours
@@ -337,7 +337,7 @@ def test_policies_compile(driver: Driver) -> None:
 
 
 def test_files_have_the_documented_modes(driver: Driver, space: Space) -> None:
-    """What the driver makes on the node is as open as our documentation says, and root's."""
+    """The driver's files have the documented permissions while a pod holds an NPU."""
     space.start("user")
     assert_as_documented(driver)
 
@@ -369,7 +369,7 @@ def listening(process: Path) -> set[int]:
 
 
 def test_network_policy_is_about_what_is_used(driver: Driver) -> None:
-    """The ports that it opens to others are those that the driver listens on."""
+    """The driver listens on each port that the policy opens."""
     policy = yaml.safe_load((ROOT / "k8s/base/networkpolicy.yaml").read_text())
     (rule,) = policy["spec"]["ingress"]
     assert {each["port"] for each in rule["ports"]} <= listening(Path(f"/proc/{driver.pid()}"))

@@ -1,4 +1,4 @@
-"""Which NPUs a claim gets."""
+"""The choice of NPUs for a claim."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_ninth_pod_waits_for_one_of_eight_to_end(space: Space) -> None:
 
 
 def test_npus_of_one_numa_node(driver: Driver, space: Space) -> None:
-    """With matchAttribute on numaNode a pod gets the two NPUs of a NUMA node, and never three.
+    """With matchAttribute on numaNode a claim gets the two NPUs of a NUMA node, and never three.
 
     A count of two gives a container both NPUs.
     """

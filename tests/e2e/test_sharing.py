@@ -26,12 +26,12 @@ OWN = f'device.attributes["{DRIVER}"]'
 THIRD = f"{OWN}.physicalId == 3"
 """The selector of npu-3."""
 SHARES = 8
-"""How many an NPU has if nothing is said."""
+"""How many an NPU has by default."""
 
 
 @pytest.fixture(scope="module")
 def driver(driver: Driver) -> Iterator[Driver]:
-    """The driver, which lets claims share NPUs; afterwards it does not any more."""
+    """The driver, which lets claims share NPUs until the end of this file."""
     driver.set_environment("NPU_DRA_SHARING=shares")
     driver.cluster.wait(lambda: is_divided(driver), "NPUs with shares")
     yield driver
@@ -115,7 +115,7 @@ def test_example_of_a_shared_claim(driver: Driver, space: Space) -> None:
 
 
 def test_an_npu_that_is_not_shared_is_for_the_first_container(driver: Driver, space: Space) -> None:
-    """Such as that of a claim from before, which stays undivided until it is free again."""
+    """A claim from before sharing holds one, which has no shares until it is free again."""
     driver.set_environment("NPU_DRA_SHARING-")
     try:
         containers = [container(name, "npu", command=USES) for name in ("one", "two")]
@@ -159,7 +159,7 @@ def test_example_of_a_share(driver: Driver, space: Space) -> None:
 
 
 def test_three_claims_hold_shares_of_one_npu(driver: Driver, space: Space) -> None:
-    """All use it at once; who wants all of it waits for the last of them, and no slice changes."""
+    """All use it at once; a claim for all shares waits for the last of them; no slice changes."""
     names = ("one", "two", "three")
     before = driver.versions()
     for name in names:
@@ -186,7 +186,7 @@ def test_three_claims_hold_shares_of_one_npu(driver: Driver, space: Space) -> No
 
 
 def test_one_claim_has_several_shares(driver: Driver, space: Space) -> None:
-    """Of one NPU: its container gets that once, and its status tells of each share."""
+    """They are of one NPU: its container gets that once, and the claim's status has each share."""
     wanted = [request(name, cel=THIRD) for name in ("a", "b")]
     space.apply(claim("both", *wanted), user("user", driver, "both"))
     wait_used(space, "user")
@@ -198,7 +198,7 @@ def test_one_claim_has_several_shares(driver: Driver, space: Space) -> None:
 
 
 def test_a_module_is_shared_with_both_dies(modules: Driver, space: Space) -> None:
-    """And both are shared no longer at the end."""
+    """Both dies have the share flag, and neither has it at the end."""
     device = f'{OWN}.type == "module" && {OWN}.cardId == 2'
     for name in ("one", "two"):
         space.apply(share_of(name, device), user(name, modules, name))

@@ -1,4 +1,4 @@
-"""What the driver publishes, and how it keeps it so."""
+"""The slices that the driver publishes, and their repair."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_slice_says_what_the_guides_sample_says(driver: Driver, notes: list[str]
 
 
 def test_device_has_our_further_attributes(driver: Driver) -> None:
-    """Beside the guide's attributes npu-0 has those that our documentation lists, and no others."""
+    """npu-0 has the guide's attributes and those that our documentation lists, and no more."""
     device = driver.devices()["npu-0"]
     guides = SAMPLE["spec"]["devices"][0]["attributes"]
     assert device["attributes"] == {**guides, **FURTHER}

@@ -24,7 +24,7 @@ OBSERVER = request()
 OBSERVER["exactly"] |= {"allocationMode": "All", "adminAccess": True}
 CHANGES = 3
 """How often the version changes; each time another container of a pod is killed, for the kubelet
-waits before it starts one anew that has been killed before."""
+waits before it restarts a container for the second time."""
 
 
 def thief_of(name: str) -> str:
@@ -63,7 +63,7 @@ class Holders:
         self.space.delete("resourceclaims", name, *thieves)
 
     def held(self) -> dict[str, list[str]]:
-        """The NPUs of each pod; who looks on holds none."""
+        """The NPUs of each pod; one with admin access holds none."""
         return {name: self.space.allocated(name) for name in self.pods if name != "observer"}
 
     def containers(self) -> dict[str, list[str]]:
@@ -172,7 +172,7 @@ def change(holders: Holders, number: int, to: Callable[[], None]) -> None:
 
     rest = f"rest-{number}"
     space.apply(claim(rest, request(count=NPUS - len(held))), pod(rest, rest))
-    with ThreadPoolExecutor() as beside:  # the driver waits for those who hold before it refuses
+    with ThreadPoolExecutor() as beside:  # the driver waits for the holders before it refuses
         refusals = [beside.submit(thief.end) for thief in thieves]
         holders.kill(f"container-{number}")
         space.wait_phase(rest)

@@ -24,7 +24,7 @@ NAMES = re.compile(r"^\| \d+ +(310P3\S*) ", re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def driver(driver: Driver, second_node: NodeAccess) -> Iterator[Driver]:
-    """The driver on the second node, with two 310P; afterwards neither is there any more."""
+    """The driver on the second node, with two 310P; both are removed afterwards."""
     with laid_out(driver, second_node, BOARD) as there:
         yield there
 
@@ -73,7 +73,7 @@ def test_quarter_of_a_chip_that_was_cut_by_hand(driver: Driver, space: Space) ->
 
 @pytest.mark.usefixtures("cut")
 def test_class_of_whole_npus_gives_no_partition(driver: Driver, space: Space) -> None:
-    """Who asks for an NPU waits rather than get a part of one."""
+    """A claim for a whole NPU waits rather than get a partition."""
     for name in ("one", "two"):
         user = placed(pod(name, name, containers=[container("main", name)]), driver.node)
         space.apply(claim(name, request(cel=f'device.attributes["{DRIVER}"].cardId >= 0')), user)
