@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from dev.cluster import audit
+from dev.cluster.api import Object
 from dev.cluster.built import BuiltCluster
 from dev.cluster.processes import run
 
@@ -61,6 +64,14 @@ def pod(name: str, *, image: str = "ubuntu", host_network: bool = False) -> str:
     return POD.format(name=name, image=image, host_network=json.dumps(host_network))
 
 
+@contextmanager
+def running(cluster: BuiltCluster, manifest: str, *names: str) -> Iterator[list[Object]]:
+    """The pods of a manifest run; they are deleted afterwards."""
+    cluster.apply(manifest)
+    yield [cluster.wait_phase(name) for name in names]
+    cluster.delete(manifest)
+
+
 @pytest.mark.every_version
 def test_node_is_ready_in_the_versions_asked_for(cluster: BuiltCluster) -> None:
     """The node reports Ready, the kubelet's version and containerd's."""
@@ -75,43 +86,32 @@ def test_node_is_ready_in_the_versions_asked_for(cluster: BuiltCluster) -> None:
 
 def test_ubuntu_pod_runs_and_answers_exec_and_logs(cluster: BuiltCluster) -> None:
     """`image: ubuntu` without a policy is pulled from our registry, runs and takes exec."""
-    manifest = pod("plain")
-    cluster.apply(manifest)
-    cluster.wait_phase("plain")
-    assert cluster.execute("plain", "sh", "-c", "echo $((6 * 7)); ls -d /") == "42\n/\n"
-    assert cluster.container_log("plain", "one") == ""
-    assert any(event.startswith("Pulled:") for event in cluster.pod_events("plain"))
-    cluster.delete(manifest)
+    with running(cluster, pod("plain"), "plain"):
+        assert cluster.execute("plain", "sh", "-c", "echo $((6 * 7)); ls -d /") == "42\n/\n"
+        assert cluster.container_log("plain", "one") == ""
+        assert any(event.startswith("Pulled:") for event in cluster.pod_events("plain"))
     assert cluster.get("pod", "plain") is None
 
 
 def test_variant_image_has_a_library_path_of_its_own(cluster: BuiltCluster) -> None:
     """ubuntu-ldpath is ubuntu with LD_LIBRARY_PATH in the image's environment."""
-    manifest = pod("ldpath", image="ubuntu-ldpath")
-    cluster.apply(manifest)
-    cluster.wait_phase("ldpath")
-    assert cluster.execute("ldpath", "printenv", "LD_LIBRARY_PATH") == "/opt/app/lib\n"
-    cluster.delete(manifest)
+    with running(cluster, pod("ldpath", image="ubuntu-ldpath"), "ldpath"):
+        assert cluster.execute("ldpath", "printenv", "LD_LIBRARY_PATH") == "/opt/app/lib\n"
 
 
 @pytest.mark.parametrize("host_network", [False, True], ids=["pods", "host"])
 def test_pod_reaches_the_api_server(cluster: BuiltCluster, host_network: bool) -> None:
     """From either network, at the service address that the kubelet puts into the environment."""
-    manifest = pod("client", host_network=host_network)
-    cluster.apply(manifest)
-    cluster.wait_phase("client")
     reach = "exec 3<>/dev/tcp/$KUBERNETES_SERVICE_HOST/$KUBERNETES_SERVICE_PORT && echo reached"
-    assert cluster.execute("client", "bash", "-c", reach) == "reached\n"
-    cluster.delete(manifest)
+    with running(cluster, pod("client", host_network=host_network), "client"):
+        assert cluster.execute("client", "bash", "-c", reach) == "reached\n"
 
 
 def test_kubelets_probe_reaches_pods(cluster: BuiltCluster) -> None:
     """Two pods that listen on one port become ready, each at an address of its own."""
     manifest = "---".join(LISTENING.format(name=name) for name in ("one", "two"))
-    cluster.apply(manifest)
-    pods = [cluster.wait_phase(name) for name in ("one", "two")]
-    assert len({pod["status"]["podIP"] for pod in pods}) == 2
-    cluster.delete(manifest)
+    with running(cluster, manifest, "one", "two") as pods:
+        assert len({pod["status"]["podIP"] for pod in pods}) == 2
 
 
 def test_machines_own_network_is_left_alone(cluster: BuiltCluster) -> None:
@@ -170,11 +170,9 @@ def test_driver_image_is_built_pushed_and_run(cluster: BuiltCluster, tmp_path: P
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     cluster.provide_image(tmp_path, target="extended", name="library/cluster-smoke:latest")
     manifest = pod("built", image="docker.io/library/cluster-smoke:latest")
-    cluster.apply(manifest)
-    cluster.wait_phase("built")
     show = "/seven; echo $? $STAGE; /venv/bin/python -c 'import sys; print(sys.version_info[:2])'"
-    assert cluster.execute("built", "sh", "-c", show) == "7 extended\n(3, 13)\n"
-    cluster.delete(manifest)
+    with running(cluster, manifest, "built"):
+        assert cluster.execute("built", "sh", "-c", show) == "7 extended\n(3, 13)\n"
 
 
 def test_stopped_cluster_leaves_nothing_behind(kubernetes_version: str, tmp_path: Path) -> None:

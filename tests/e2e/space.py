@@ -200,10 +200,12 @@ class Space:
         self.apply(claim(name, *requests), pod(name, name))
         return self.wait_phase(name)
 
-    def assert_runs_on(self, before: Object) -> None:
-        """A pod runs, and its containers are those that it had."""
+    def assert_runs_on(self, before: Object, *, npus: int | None = None) -> None:
+        """A pod runs, its containers are those that it had, and its first one sees so many NPUs."""
         after = self.wait_phase(before["metadata"]["name"])
         assert container_ids(after) == container_ids(before)
+        if npus is not None:
+            assert len(self.seen_npus(after["metadata"]["name"])) == npus
 
     def wait_event(self, pod: str, *words: str) -> str:
         """Wait for an event of a pod that has all those words; returns it."""
@@ -353,6 +355,16 @@ class Space:
 def container_ids(pod: Object) -> list[str]:
     """The ids of a pod's containers: a restart changes them."""
     return [str(status["containerID"]) for status in pod["status"]["containerStatuses"]]
+
+
+def is_going(about: Object) -> bool:
+    """Whether an object is being deleted."""
+    return "deletionTimestamp" in about["metadata"]
+
+
+def is_running(pod: Object) -> bool:
+    """Whether a pod runs and is not being deleted."""
+    return pod["status"].get("phase") == "Running" and not is_going(pod)
 
 
 def bus_ids(table: str) -> list[str]:

@@ -16,7 +16,7 @@ import pytest
 from dev.cluster.api import Object
 from dev.cluster.driver import PLUGIN, Driver
 from tests.e2e.partitions import HALF, NPU_SMI, QUARTER, cut_for_claims, partition, vnpus
-from tests.e2e.space import Space, claim, pod
+from tests.e2e.space import Space, claim, is_going, pod
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.lab.simulator import load_profile
 from trio_npu_dra.lab.simulator.profile import DeviceFacts
@@ -115,11 +115,6 @@ def still(space: Space) -> list[str]:
     names = sorted(each["metadata"]["name"] for each in running)
     given = sorted(each["metadata"]["name"] for each in claims if is_allocated(each))
     return names if names == given and not any(map(is_going, claims)) else []
-
-
-def is_going(about: Object) -> bool:
-    """Whether an object is being deleted."""
-    return "deletionTimestamp" in about["metadata"]
 
 
 def has_no_room(pod: Object) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from dev.cluster.api import Object
 from dev.cluster.driver import Driver
 from tests.e2e import nics
-from tests.e2e.space import Space, bus_ids
+from tests.e2e.space import Space, bus_ids, is_running
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
@@ -119,12 +119,6 @@ def wait_pods(space: Space, owner: str, is_wanted: Callable[[Object], bool]) -> 
         return names if len(names) == len(found) == 2 else None
 
     return space.wait(look, f"two pods of {owner}")
-
-
-def is_running(pod: Object) -> bool:
-    """Whether a pod runs and is not about to end."""
-    is_ending = "deletionTimestamp" in pod["metadata"]
-    return bool(pod["status"].get("phase") == "Running" and not is_ending)
 
 
 def see(space: Space, names: list[str]) -> set[str]:

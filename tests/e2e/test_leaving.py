@@ -12,7 +12,7 @@ from dev.cluster.api import Object
 from dev.cluster.driver import NPUS, Driver
 from tests.e2e.partitions import QUARTER, cut_for_claims, partition, vnpus
 from tests.e2e.resources import Plugin
-from tests.e2e.space import EXAMPLES, Space, claim, pod
+from tests.e2e.space import EXAMPLES, Space, claim, is_running, pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.since("1.36")]
 
@@ -107,11 +107,7 @@ def test_an_npu_that_comes_back_has_no_stray_partitions(
 
     def running() -> list[str]:
         pods = space.cluster.objects("pods", namespace=space.name)
-        return [
-            each["metadata"]["uid"]
-            for each in pods
-            if each["status"]["phase"] == "Running" and "deletionTimestamp" not in each["metadata"]
-        ]
+        return [each["metadata"]["uid"] for each in pods if is_running(each)]
 
     space.wait(lambda: len(running()) == len(HOLDERS), "four replicas with partitions")
     before, began = set(running()), time.monotonic()

@@ -114,8 +114,10 @@ def test_a_hostile_image_changes_nothing_outside_itself(cluster: Cluster, space:
     assert loads(space, "libdcmi.so") == f"{LIBRARIES}/libdcmi.so"
 
 
-def test_env_replaces_the_images_path(cluster: Cluster, driver: Driver, space: Space) -> None:
-    """`--container-libraries=env` is for nodes on which no hook may run."""
+def test_flag_replaces_the_images_path_or_leaves_libraries_to_the_image(
+    cluster: Cluster, driver: Driver, space: Space
+) -> None:
+    """`env` is for nodes on which no hook may run; `none` sets no LD_LIBRARY_PATH either."""
     driver.set_environment("NPU_DRA_CONTAINER_LIBRARIES=env")
     try:
         space.apply(claim("npu"), pod("user", "npu", image=provided(cluster, "cann")))
@@ -124,14 +126,9 @@ def test_env_replaces_the_images_path(cluster: Cluster, driver: Driver, space: S
         assert given.startswith(f"{LIBRARIES}:{LIBRARIES}/common:")
         assert loads(space, "libapp.so") == ""
         assert len(space.seen_npus("user")) == 1
-    finally:
-        driver.set_environment("NPU_DRA_CONTAINER_LIBRARIES-")
+        space.delete_pod("user")
 
-
-def test_none_leaves_it_to_the_image(driver: Driver, space: Space) -> None:
-    """With --container-libraries=none there is neither hook nor LD_LIBRARY_PATH."""
-    driver.set_environment("NPU_DRA_CONTAINER_LIBRARIES=none")
-    try:
+        driver.set_environment("NPU_DRA_CONTAINER_LIBRARIES=none")
         space.start("user")
         assert loads(space, "libdcmi.so") == ""
         assert "LD_LIBRARY_PATH" not in space.execute("user", "env")

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dev.cluster.api import Object
 from dev.cluster.driver import Driver
 from tests.e2e.space import Space
 
 pytestmark = pytest.mark.cluster
-
-
-def assert_runs_on(space: Space, before: Object) -> None:
-    """The pod has the container that it had, which sees its NPU."""
-    space.assert_runs_on(before)
-    assert len(space.seen_npus("user")) == 1
 
 
 def assert_new_pod_gets_an_npu(space: Space) -> None:
@@ -32,7 +25,7 @@ def test_killed_driver_finds_everything_as_it_was(driver: Driver, space: Space) 
     mark = driver.cluster.audit_mark()
     driver.kill()
 
-    assert_runs_on(space, before)
+    space.assert_runs_on(before, npus=1)
     assert_new_pod_gets_an_npu(space)
     space.delete_pod("later")
     driver.cluster.wait(lambda: driver.traces() == traces, "only the first pod's traces")
@@ -55,7 +48,7 @@ def test_restarted_kubelet_finds_the_driver(driver: Driver, space: Space) -> Non
     )
     driver.wait_published()
     driver.wait_registered(registrations + 1)
-    driver.cluster.wait_ok(lambda: assert_runs_on(space, before), "exec after the restart")
+    driver.cluster.wait_ok(lambda: space.assert_runs_on(before, npus=1), "exec after the restart")
     assert_new_pod_gets_an_npu(space)
     for name in ("user", "later"):
         space.delete_pod(name)
