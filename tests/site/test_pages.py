@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import textwrap
 import tomllib
-from pathlib import Path
 
 import pytest
 
+from dev.fuzz.__main__ import TARGETS
 from dev.site import words
 from dev.site.generated import GENERATED
-from dev.site.markdown import anchors, blocks, links, with_links
+from dev.site.markdown import blocks
 from dev.site.reference import _leaves
 from dev.site.stage import ROOT, dead_links, sources
 from tests.test_examples import DRIVER, facts_of_devices
@@ -21,6 +21,7 @@ from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.kit.base import errors
 from trio_npu_dra.tools.cli import health
 
+UNHEALTHY = "docs/guides/unhealthy.md"
 FRAGMENTS = {"docs/config.md": 1, "docs/helm.md": 1, "docs/image.md": 1}
 """How many YAML blocks of a page are of no file, but values, or the form of some fields."""
 
@@ -90,9 +91,6 @@ def test_the_page_about_unhealthy_npus_shows_what_people_see() -> None:
         assert said in re.sub(r"since \S+?Z", "since ", line)
 
 
-UNHEALTHY = "docs/guides/unhealthy.md"
-
-
 @pytest.mark.parametrize("name", GENERATED)
 def test_a_generated_file_is_current(name: str) -> None:
     """`just generated` writes it."""
@@ -133,21 +131,8 @@ def test_navigation_has_each_page_once() -> None:
     assert others <= set(sources())
 
 
-def test_links_and_anchors_of_a_page() -> None:
-    """What is in code is none; anchors are those that GitHub makes."""
-    page = (
-        "# `/a` and B_c (d)\n\n[x](y.md#z) `[no](code)`\n\n```sh\n# [no](fence)\n```\n![p](p.svg)\n"
-    )
-    assert links(page) == ["y.md#z", "p.svg"]
-    assert anchors(page) == {"a-and-b_c-d"}
-    assert with_links("[x](y) and [z](w)", str.upper) == "[x](Y) and [z](W)"
-
-
-def test_dead_links_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing file and a missing heading, each with its page."""
-    monkeypatch.setattr("dev.site.stage.ROOT", tmp_path)
-    (tmp_path / "a.md").write_text("# A\n[x](b.md) [y](#a) [z](#b) [w](https://example.com/#q)\n")
-    assert dead_links("a.md") == [
-        "a.md: b.md: there is no b.md",
-        "a.md: #b: a.md has no heading with this anchor",
-    ]
+def test_each_target_of_the_fuzzer_is_documented() -> None:
+    """The page has its input and its findings."""
+    lines = text_of("docs/fuzzing.md").splitlines()
+    for target in TARGETS:
+        assert sum(line.startswith(f"| `{target}` |") for line in lines) == 2
