@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -15,15 +15,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from dev.abuse import api_attacks, file_attacks, http_attacks, rpc_attacks
-from dev.abuse.file_attacks import (
-    cdi_file,
-    fault_memory,
-    fifo,
-    folder,
-    lock,
-    planted,
-    record,
-)
+from dev.abuse.file_attacks import cdi_file, fault_memory, given_away, lock, planted, record
 from dev.abuse.node import Node
 from dev.rig.parts import Rig
 
@@ -121,6 +113,9 @@ SLOW_WATCH: Final = Attack(
 )
 
 
+_Put: TypeAlias = Callable[[Rig, Path, int], AbstractContextManager[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Plant:
     """Something foreign in the driver's folders.
@@ -142,68 +137,45 @@ class Plant:
     full: int = 0
 
 
-_Find: TypeAlias = Callable[[Rig], Path]
+_KINDS: Final[Mapping[str, tuple[_Put, int, int]]] = {
+    "JSON {} deep": (partial(planted, file_attacks.nested), 100_000, 1_000_000),
+    "{} MiB": (partial(planted, file_attacks.large), 64, 300),
+    "link": (file_attacks.linked, 0, 0),
+    "fifo": (partial(planted, file_attacks.fifo), 0, 0),
+    "folder": (partial(planted, file_attacks.folder), 0, 0),
+}
+"""By name: what puts a thing in the place of a file, and its size in tests and in the table."""
 
 
-def _put(
-    find: _Find, make: Callable[[Path], None], rig: Rig, _: int
-) -> AbstractContextManager[None]:
-    return planted(rig, find(rig), make)
+def _plants(number: str, place: str, find: Callable[[Rig], Path], *kinds: str) -> Iterator[Plant]:
+    """Things in the place of a file of the driver."""
 
+    def put_at(put: _Put) -> Callable[[Rig, int], AbstractContextManager[None]]:
+        return lambda rig, size: put(rig, find(rig), size)
 
-def _put_sized(
-    find: _Find, make: Callable[[int, Path], None], rig: Rig, size: int
-) -> AbstractContextManager[None]:
-    return planted(rig, find(rig), partial(make, size))
+    for kind in kinds:
+        put, small, full = _KINDS[kind]
+        yield Plant(number, place, kind, put_at(put), small, full)
 
-
-def _plain(number: str, place: str, find: _Find, *makers: Callable[[Path], None]) -> list[Plant]:
-    return [Plant(number, place, make.__name__, partial(_put, find, make)) for make in makers]
-
-
-def _link(number: str, place: str, find: _Find) -> Plant:
-    return Plant(number, place, "link", lambda rig, _: file_attacks.linked(rig, find(rig)))
-
-
-def _sized(number: str, place: str, find: _Find) -> list[Plant]:
-    return [
-        Plant(number, place, name, partial(_put_sized, find, make), small, full)
-        for name, make, small, full in (
-            ("JSON {} deep", file_attacks.nested, 100_000, 1_000_000),
-            ("{} MiB", file_attacks.large, 64, 300),
-        )
-    ]
-
-
-_publisher = partial(lock, name="publisher")
-_sockets = partial(lock, name="sockets")
-_trash = partial(record, name=".trash")
-_unfinished = partial(cdi_file, prefix=".")
 
 PLANTS: Final = (
-    _link("A5", "serialize.lock", lock),
-    *_plain("A5", "serialize.lock", lock, fifo, folder),
-    _link("A5", "publisher.lock", _publisher),
-    *_plain("A5", "publisher.lock", _publisher, fifo, folder),
-    _link("A5", "sockets.lock", _sockets),
-    *_plain("A5", "sockets.lock", _sockets, fifo, folder),
-    *_sized("A6", "claims/x.json", record),
-    _link("A6", "claims/x.json", record),
-    *_plain("A6", "claims/x.json", record, fifo, folder),
-    *_plain("A6", "claims/.trash", _trash, folder),
+    *_plants("A5", "serialize.lock", lock, "link", "fifo", "folder"),
+    *_plants("A5", "publisher.lock", partial(lock, name="publisher"), "link", "fifo", "folder"),
+    *_plants("A5", "sockets.lock", partial(lock, name="sockets"), "link", "fifo", "folder"),
+    *_plants("A6", "claims/x.json", record, *_KINDS),
+    *_plants("A6", "claims/.trash", partial(record, name=".trash"), "folder"),
     Plant("A6", "claims", "{} empty records", file_attacks.many_records, 200, 10_000),
-    *_plain("A6", "CDI file", cdi_file, fifo, folder),
-    *_plain("A6", "unfinished CDI file", _unfinished, fifo, folder),
-    *_sized("", "faults.json", fault_memory),
-    *_plain("", "faults.json", fault_memory, fifo, folder),
+    *_plants("A6", "CDI file", cdi_file, "fifo", "folder"),
+    *_plants("A6", "unfinished CDI file", partial(cdi_file, prefix="."), "fifo", "folder"),
+    *_plants("", "faults.json", fault_memory, "JSON {} deep", "{} MiB", "fifo", "folder"),
 )
 
-SPOILS: Final[Sequence[Callable[[Rig], AbstractContextManager[None]]]] = (
-    file_attacks.cdi_file_given_away,
-    file_attacks.records_given_away,
-    file_attacks.folder_given_away,
-    file_attacks.cdi_file_lost,
-)
+SPOILS: Final[Mapping[str, Callable[[Rig], AbstractContextManager[None]]]] = {
+    "cdi file given away": lambda rig: given_away(rig.cdi_files[0]),
+    "records given away": lambda rig: given_away(record(rig).parent),
+    "folder given away": lambda rig: given_away(lock(rig).parent),
+    "cdi file lost": file_attacks.cdi_file_lost,
+}
 """Attacks on the files of a claim that is held over a restart."""
 
 
@@ -245,11 +217,6 @@ def _starting(plant: Plant) -> Attack:
     )
 
 
-def _restarting(spoil: Callable[[Rig], AbstractContextManager[None]]) -> Attack:
-    name = spoil.__name__.replace("_", " ")
-    return Attack("A9", f"{name}, at a restart", _nothing, seconds=2, before=partial(_held, spoil))
-
-
 FILES: Final = (
     *map(_running, PLANTS),
     Attack(
@@ -259,7 +226,10 @@ FILES: Final = (
         seconds=2,
     ),
     *map(_starting, PLANTS),
-    *map(_restarting, SPOILS),
+    *(
+        Attack("A9", f"{name}, at a restart", _nothing, seconds=2, before=partial(_held, spoil))
+        for name, spoil in SPOILS.items()
+    ),
 )
 
 ATTACKS: Final = (NONE, *HTTP, END, *RPC, MANY_CALLERS, *API, SLOW_WATCH, *FILES)

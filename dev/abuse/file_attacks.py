@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from dev.abuse.node import HarmDone
 from dev.rig.parts import DRIVER, Rig
 
-_DECOY = b"somebody else's file\n"
+_DECOY = b"a foreign file\n"
 _UID = "00000000-0000-4000-8000-000000000000"
 
 
@@ -35,34 +35,36 @@ def cdi_file(rig: Rig, prefix: str = "", uid: str = _UID) -> Path:
     return rig.folder / "cdi" / f"{prefix}{DRIVER}-npu_{uid}.json"
 
 
-def fifo(path: Path) -> None:
+def fifo(path: Path, _: int) -> None:
     """A FIFO, which blocks any process that opens it."""
     os.mkfifo(path)
 
 
-def folder(path: Path) -> None:
+def folder(path: Path, _: int) -> None:
     """A folder with something in it."""
     path.mkdir()
     (path / "file").touch()
 
 
-def nested(depth: int, path: Path) -> None:
+def nested(path: Path, depth: int) -> None:
     """JSON nested so deep."""
     path.write_bytes(b'{"version":' + b"[" * depth)
 
 
-def large(mebibytes: int, path: Path) -> None:
+def large(path: Path, mebibytes: int) -> None:
     """A sparse file of so many MiB."""
     path.touch()
     os.truncate(path, mebibytes << 20)
 
 
 @contextmanager
-def planted(rig: Rig, path: Path, make: Callable[[Path], None]) -> Iterator[None]:
+def planted(
+    make: Callable[[Path, int], None], rig: Rig, path: Path, size: int = 0
+) -> Iterator[None]:
     """Something foreign is in the place of *path*."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove(path)
-    make(path)
+    make(path, size)
     _announce(rig)
     try:
         yield
@@ -71,15 +73,15 @@ def planted(rig: Rig, path: Path, make: Callable[[Path], None]) -> Iterator[None
 
 
 @contextmanager
-def linked(rig: Rig, path: Path) -> Iterator[None]:
+def linked(rig: Rig, path: Path, _: int) -> Iterator[None]:
     """A symbolic link to a foreign file is in the place of *path*."""
     decoy = rig.folder / "decoy"
     decoy.write_bytes(_DECOY)
     decoy.chmod(0o640)
-    with planted(rig, path, lambda path: path.symlink_to(decoy)):
+    with planted(lambda path, _: path.symlink_to(decoy), rig, path):
         yield
         if decoy.read_bytes() != _DECOY or decoy.stat().st_mode & 0o777 != 0o640:
-            raise HarmDone(f"somebody else's file is overwritten through {path.name}")
+            raise HarmDone(f"a foreign file is overwritten through {path.name}")
 
 
 @contextmanager
@@ -103,23 +105,8 @@ def no_records_folder(rig: Rig) -> Iterator[None]:
     yield
 
 
-def cdi_file_given_away(rig: Rig) -> AbstractContextManager[None]:
-    """The only CDI file belongs to another user."""
-    return _given_away(rig.cdi_files[0])
-
-
-def records_given_away(rig: Rig) -> AbstractContextManager[None]:
-    """The folder of the records belongs to another user."""
-    return _given_away(record(rig).parent)
-
-
-def folder_given_away(rig: Rig) -> AbstractContextManager[None]:
-    """The driver's folder belongs to another user."""
-    return _given_away(lock(rig).parent)
-
-
 @contextmanager
-def _given_away(path: Path) -> Iterator[None]:
+def given_away(path: Path) -> Iterator[None]:
     """Another user owns *path*, and everyone may write to it."""
     right = path.stat()
     path.chmod(0o777)
@@ -135,7 +122,7 @@ def cdi_file_lost(rig: Rig) -> Iterator[None]:
     """The only CDI file is gone, and a folder has the name of an unfinished one."""
     (path,) = rig.cdi_files
     path.unlink()
-    with planted(rig, cdi_file(rig, prefix="."), folder):
+    with planted(folder, rig, cdi_file(rig, prefix=".")):
         yield
     if not path.is_file():
         raise HarmDone(f"{path.name} is not made again")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
 import h2.connection
@@ -22,8 +22,7 @@ _SMALL_BUFFER = 4096
 _PAGE = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"n")]
 
 
-@asynccontextmanager
-async def rapid_reset(node: Node, streams: int) -> AsyncIterator[None]:
+def rapid_reset(node: Node, streams: int) -> AbstractAsyncContextManager[None]:
     """One HTTP/2 connection requests /healthz and resets the stream, so many times."""
     connection = http2()
     connection.initiate_connection()
@@ -31,12 +30,10 @@ async def rapid_reset(node: Node, streams: int) -> AsyncIterator[None]:
         connection.send_headers(stream, [*_PAGE, (b":path", b"/healthz")], end_stream=True)
         connection.reset_stream(stream)
     data = connection.data_to_send()
-    async with crowd(1, partial(say, node.port, data), pause=60):
-        yield
+    return crowd(1, partial(say, node.port, data), pause=60)
 
 
-@asynccontextmanager
-async def no_window(node: Node, connections: int) -> AsyncIterator[None]:
+def no_window(node: Node, connections: int) -> AbstractAsyncContextManager[None]:
     """HTTP/2 connections that each request 99 pages and allow no byte of an answer."""
     connection = http2()
     connection.local_settings[h2.settings.SettingCodes.INITIAL_WINDOW_SIZE] = 0
@@ -44,12 +41,10 @@ async def no_window(node: Node, connections: int) -> AsyncIterator[None]:
     for stream in range(1, 2 * 99, 2):
         connection.send_headers(stream, [*_PAGE, (b":path", b"/metrics")], end_stream=True)
     data = connection.data_to_send()
-    async with crowd(connections, partial(say, node.port, data), pause=60):
-        yield
+    return crowd(connections, partial(say, node.port, data), pause=60)
 
 
-@asynccontextmanager
-async def never_read(node: Node, clients: int) -> AsyncIterator[None]:
+def never_read(node: Node, clients: int) -> AbstractAsyncContextManager[None]:
     """Clients that request page after page and read nothing."""
     data = request("/metrics") * 500
 
@@ -58,19 +53,15 @@ async def never_read(node: Node, clients: int) -> AsyncIterator[None]:
             await stream.send_all(data)
             await trio.sleep_forever()
 
-    async with crowd(clients, ask):
-        yield
+    return crowd(clients, ask)
 
 
-@asynccontextmanager
-async def never_send(node: Node, clients: int) -> AsyncIterator[None]:
+def never_send(node: Node, clients: int) -> AbstractAsyncContextManager[None]:
     """Clients that connect and send nothing; a displaced client connects again."""
-    async with crowd(clients, partial(say, node.port, b"")):
-        yield
+    return crowd(clients, partial(say, node.port, b""))
 
 
-@asynccontextmanager
-async def slow_headers(node: Node, clients: int) -> AsyncIterator[None]:
+def slow_headers(node: Node, clients: int) -> AbstractAsyncContextManager[None]:
     """Clients that send a byte every tenth of a second and never finish their request."""
 
     async def dribble() -> None:
@@ -80,12 +71,10 @@ async def slow_headers(node: Node, clients: int) -> AsyncIterator[None]:
                 await stream.send_all(b"a")
                 await trio.sleep(0.1)
 
-    async with crowd(clients, dribble):
-        yield
+    return crowd(clients, dribble)
 
 
-@asynccontextmanager
-async def hammer(page: str, node: Node, clients: int) -> AsyncIterator[None]:
+def hammer(page: str, node: Node, clients: int) -> AbstractAsyncContextManager[None]:
     """Clients that request a page over and over, as fast as they get it."""
 
     async def ask() -> None:
@@ -93,44 +82,35 @@ async def hammer(page: str, node: Node, clients: int) -> AsyncIterator[None]:
             while True:
                 await get(stream, page)
 
-    async with crowd(clients, ask, pause=0.01):
-        yield
+    return crowd(clients, ask, pause=0.01)
 
 
-@asynccontextmanager
-async def come_and_go(node: Node, clients: int) -> AsyncIterator[None]:
+def come_and_go(node: Node, clients: int) -> AbstractAsyncContextManager[None]:
     """Clients that connect and hang up, as fast as they can."""
 
     async def knock() -> None:
         async with await connect(node.port):
             pass
 
-    async with crowd(clients, knock, pause=0.01):
-        yield
+    return crowd(clients, knock, pause=0.01)
 
 
-@asynccontextmanager
-async def pipelined(node: Node, requests: int) -> AsyncIterator[None]:
+def pipelined(node: Node, requests: int) -> AbstractAsyncContextManager[None]:
     """One client that sends so many requests before it reads the answers."""
-    async with crowd(1, partial(say, node.port, request("/healthz") * requests)):
-        yield
+    return crowd(1, partial(say, node.port, request("/healthz") * requests))
 
 
-@asynccontextmanager
-async def huge_headers(node: Node, mebibytes: int) -> AsyncIterator[None]:
+def huge_headers(node: Node, mebibytes: int) -> AbstractAsyncContextManager[None]:
     """Eight clients whose requests have so many MiB of headers."""
     data = request("/healthz", *["A: " + "a" * 1000] * 1000 * mebibytes)
-    async with crowd(8, partial(say, node.port, data)):
-        yield
+    return crowd(8, partial(say, node.port, data))
 
 
-@asynccontextmanager
-async def huge_bodies(node: Node, mebibytes: int) -> AsyncIterator[None]:
+def huge_bodies(node: Node, mebibytes: int) -> AbstractAsyncContextManager[None]:
     """Eight clients that send so many MiB with their requests."""
     length = mebibytes << 20
     data = request("/healthz", f"Content-Length: {length}") + bytes(length)
-    async with crowd(8, partial(say, node.port, data)):
-        yield
+    return crowd(8, partial(say, node.port, data))
 
 
 @asynccontextmanager

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import trio
@@ -30,24 +29,19 @@ _UNKNOWN = bytes(
 )
 
 
-@asynccontextmanager
-async def idle(node: Node, connections: int) -> AsyncIterator[None]:
+def idle(node: Node, connections: int) -> AbstractAsyncContextManager[None]:
     """Connections that shake hands and never call."""
     connection = http2()
     connection.initiate_connection()
-    async with crowd(connections, partial(say, node.service, connection.data_to_send())):
-        yield
+    return crowd(connections, partial(say, node.service, connection.data_to_send()))
 
 
-@asynccontextmanager
-async def half_open(node: Node, connections: int) -> AsyncIterator[None]:
+def half_open(node: Node, connections: int) -> AbstractAsyncContextManager[None]:
     """Connections that stop within the preface."""
-    async with crowd(connections, partial(say, node.service, PREFACE[:10])):
-        yield
+    return crowd(connections, partial(say, node.service, PREFACE[:10]))
 
 
-@asynccontextmanager
-async def half_sent(node: Node, calls: int) -> AsyncIterator[None]:
+def half_sent(node: Node, calls: int) -> AbstractAsyncContextManager[None]:
     """Calls on connections of their own whose 4 MiB lack the last byte."""
 
     async def call() -> None:
@@ -67,12 +61,10 @@ async def half_sent(node: Node, calls: int) -> AsyncIterator[None]:
                 await stream.send_all(connection.data_to_send())
             await read_all(stream)
 
-    async with crowd(calls, call):
-        yield
+    return crowd(calls, call)
 
 
-@asynccontextmanager
-async def rapid_reset(node: Node, calls: int) -> AsyncIterator[None]:
+def rapid_reset(node: Node, calls: int) -> AbstractAsyncContextManager[None]:
     """Connections call for a claim that does not exist and reset the call, so many times in all."""
     each = min(calls, 1_000)  # no more requests fit into a connection's first window
     connection = http2()
@@ -82,12 +74,10 @@ async def rapid_reset(node: Node, calls: int) -> AsyncIterator[None]:
         connection.send_data(stream, struct.pack(">?I", False, len(_UNKNOWN)) + _UNKNOWN)
         connection.reset_stream(stream)
     reset = partial(say, node.service, connection.data_to_send())
-    async with crowd(calls // each, reset, pause=60):
-        yield
+    return crowd(calls // each, reset, pause=60)
 
 
-@asynccontextmanager
-async def pings(node: Node, count: int) -> AsyncIterator[None]:
+def pings(node: Node, count: int) -> AbstractAsyncContextManager[None]:
     """One connection sends so many pings and reads no answer."""
     connection = http2()
     connection.initiate_connection()
@@ -100,5 +90,4 @@ async def pings(node: Node, count: int) -> AsyncIterator[None]:
             await stream.send_all(data)
             await trio.sleep_forever()
 
-    async with crowd(1, flood, pause=60):
-        yield
+    return crowd(1, flood, pause=60)

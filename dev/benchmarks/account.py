@@ -14,7 +14,7 @@ ROOT: Final = Path(__file__).parents[2]
 NAMESPACE: Final = "ascend-dra"
 ACCOUNT: Final = "ascend-npu-dra-kubeletplugin"
 USER: Final = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-"""Who the driver is in the audit log."""
+"""The driver in the audit log."""
 _MANIFESTS: Final = ("namespace", "rbac", "own-node-only")
 
 
@@ -25,14 +25,7 @@ def admit(plane: ControlPlane) -> None:
 
 
 def mount(plane: ControlPlane, api: Api, folder: Path, *, node: str) -> None:
-    """Make a Node, and the files that the kubelet mounts into the driver's pod there.
-
-    Args:
-        plane: The control plane, which has the account.
-        api: Its API server.
-        folder: For the files; made.
-        node: The Node's name; the token is bound to it.
-    """
+    """Make a Node, and in a new folder the files that its kubelet mounts into the driver's pod."""
     folder.mkdir(parents=True)
     (folder / "ca.crt").write_bytes(plane.ca.read_bytes())
     (folder / "token").write_text(api.create_token(node, NAMESPACE, ACCOUNT))

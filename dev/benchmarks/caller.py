@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,12 @@ CALL_SECONDS = 45.0
 
 
 class Caller:
-    """A kubelet that has registered one driver.
-
-    Args:
-        service: The driver's service socket.
-    """
+    """A kubelet that has registered the driver behind a service socket."""
 
     def __init__(self, service: Path) -> None:
         self._channel = grpc.insecure_channel(f"unix:{service}")
-        self._prepare = _unary(self._channel, methods.PREPARE_V1)
-        self._unprepare = _unary(self._channel, methods.UNPREPARE_V1)
+        self._prepare = self._channel.unary_unary(methods.PREPARE_V1.path)
+        self._unprepare = self._channel.unary_unary(methods.UNPREPARE_V1.path)
         self._health = self._channel.unary_stream(methods.WATCH_V1ALPHA1.path)(b"")
         threading.Thread(target=self._read_health, daemon=True).start()
 
@@ -45,26 +41,11 @@ class Caller:
         Raises:
             RuntimeError: A claim was not prepared.
         """
-        requests = [bytes(v1.NodePrepareResourcesRequest(claims=list(call))) for call in calls]
-        answers, elapsed = _timed(self._prepare, requests)
-        for answer, asked in zip(answers, calls, strict=True):
-            _check(v1.NodePrepareResourcesResponse.parse(answer).claims, asked)
-        return elapsed
+        return _timed(self._prepare, methods.PREPARE_V1, calls)
 
     def unprepare(self, *calls: Sequence[v1.Claim]) -> float:
-        """Let the driver unprepare claims, all *calls* at once.
-
-        Returns:
-            Milliseconds to the last answer.
-
-        Raises:
-            RuntimeError: A claim was not unprepared.
-        """
-        requests = [bytes(v1.NodeUnprepareResourcesRequest(claims=list(call))) for call in calls]
-        answers, elapsed = _timed(self._unprepare, requests)
-        for answer, asked in zip(answers, calls, strict=True):
-            _check(v1.NodeUnprepareResourcesResponse.parse(answer).claims, asked)
-        return elapsed
+        """Let the driver unprepare claims; as `prepare`."""
+        return _timed(self._unprepare, methods.UNPREPARE_V1, calls)
 
     def close(self) -> None:
         """Close the connection."""
@@ -81,39 +62,30 @@ def register(socket: Path) -> tuple[PluginInfo, float]:
     """Ask the driver behind a registration socket for its info, and register it.
 
     Returns:
-        Its info, and when it came, on the clock of `time.perf_counter`.
+        Its info, and when it came, on the clock of `time.time`.
     """
-    with _connected(socket) as channel:
-        call = _unary(channel, methods.GET_INFO)
-        answer, said_at = call(b"", timeout=CALL_SECONDS), time.perf_counter()
-        status = bytes(RegistrationStatus(plugin_registered=True))
-        _unary(channel, methods.NOTIFY_REGISTRATION)(status, timeout=CALL_SECONDS)
-    return PluginInfo.parse(answer), said_at
-
-
-@contextmanager
-def _connected(socket: Path) -> Iterator[Any]:
     with grpc.insecure_channel(f"unix:{socket}") as channel:
-        yield channel
+        get_info = channel.unary_unary(methods.GET_INFO.path)
+        answer, answered_at = get_info(b"", timeout=CALL_SECONDS), time.time()
+        notify = channel.unary_unary(methods.NOTIFY_REGISTRATION.path)
+        notify(bytes(RegistrationStatus(plugin_registered=True)), timeout=CALL_SECONDS)
+    return PluginInfo.parse(answer), answered_at
 
 
-def _unary(channel: Any, method: UnaryMethod[Any, Any]) -> Any:
-    return channel.unary_unary(method.path)
-
-
-def _timed(method: Any, requests: Sequence[bytes]) -> tuple[list[bytes], float]:
+def _timed(call: Any, method: UnaryMethod[Any, Any], calls: Sequence[Sequence[v1.Claim]]) -> float:
+    requests = [bytes(method.request(claims=list(claims))) for claims in calls]
     began = time.perf_counter()
     if len(requests) == 1:
-        answers = [method(requests[0], timeout=CALL_SECONDS)]
+        answers = [call(requests[0], timeout=CALL_SECONDS)]
     else:
-        futures = [method.future(request, timeout=CALL_SECONDS) for request in requests]
+        futures = [call.future(request, timeout=CALL_SECONDS) for request in requests]
         answers = [future.result() for future in futures]
-    return answers, 1000 * (time.perf_counter() - began)
-
-
-def _check(answers: dict[str, Any], asked: Sequence[v1.Claim]) -> None:
-    if answers.keys() != {claim.uid for claim in asked}:
-        raise RuntimeError(f"asked for {asked}, answered {answers}")
-    for uid, answer in answers.items():
-        if answer.error:
-            raise RuntimeError(f"claim {uid}: {answer.error}")
+    elapsed = 1000 * (time.perf_counter() - began)
+    for answer, asked in zip(answers, calls, strict=True):
+        claims = method.reply.parse(answer).claims
+        if claims.keys() != {claim.uid for claim in asked}:
+            raise RuntimeError(f"asked for {asked}, answered {claims}")
+        for uid, each in claims.items():
+            if each.error:
+                raise RuntimeError(f"claim {uid}: {each.error}")
+    return elapsed

@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
@@ -19,8 +20,8 @@ from dev.benchmarks.drivers import Command, Driver
 from dev.benchmarks.goals import FIRST_SLICE, GET_INFO, RSS
 from dev.benchmarks.idle import watch_idle
 from dev.benchmarks.image import Image, commit_of, image
-from dev.benchmarks.measured import BASE, EXAMPLE, OURS, Measured
 from dev.benchmarks.rounds import CLAIMS, Samples, play
+from dev.benchmarks.tables import BASE, EXAMPLE, OURS, Measured
 from dev.cluster.binaries import dra_example_driver, kubernetes
 from dev.cluster.control_plane import ControlPlane
 from dev.cluster.processes import run
@@ -56,14 +57,14 @@ def main(arguments: Sequence[str]) -> None:
                 _in_pod(each.with_account(plane, api, node=_node(name)), name, folder, simulator)
                 for name, each in built.items()
             ]
-            commands = [*ours, example, *map(Command.parse, options.beside)]
-            drivers = _measure(options, commands, plane, api, folder)
+            drivers = _measure(options, [*ours, example], plane, api, folder)
             imports = _import_ms(built[OURS])
         finally:
             plane.stop()
     _show(drivers, imports, options.idle)
     if options.save:
-        page.save_claims(options.save, facts, drivers)
+        kept = {name: asdict(measured) for name, measured in drivers.items()}
+        page.save(options.save, "claims", facts, drivers=kept)
 
 
 @contextmanager
@@ -152,8 +153,8 @@ def _play_all(drivers: Sequence[Driver], api: Api, count: int) -> Rounds:
     """
     claims = {
         driver.name: [
-            api.create_claim(f"{driver.name}-{number}", device)
-            for number, device in enumerate(driver.devices[:CLAIMS])
+            api.create_claim(f"{driver.name}-{number}", allocation)
+            for number, allocation in enumerate(driver.allocations[:CLAIMS])
         ]
         for driver in drivers
     }
@@ -188,8 +189,8 @@ def _show(drivers: Mapping[str, Measured], imports: float, idle_seconds: float) 
     tables.show_idle(f"idle for {idle_seconds:g} s after the start", idle)
     holding = {name: measured.holding for name, measured in drivers.items()}
     tables.show_idle(f"idle for {idle_seconds:g} s, {CLAIMS} claims prepared", holding)
-    for other in [name for name in drivers if name not in {OURS, EXAMPLE}]:
-        tables.show_ratios(other, drivers)
+    if BASE in drivers:
+        tables.show_ratios(BASE, drivers)
     tables.show_goals(drivers)
 
 
@@ -209,13 +210,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         default="",
         metavar="BASE",
         help="a commit whose image is measured in the same rounds",
-    )
-    parser.add_argument(
-        "--beside",
-        action="append",
-        default=[],
-        metavar="COMMAND",
-        help="a further DRA driver that knows the same flags, measured in the same rounds",
     )
     parser.add_argument(
         "--save",

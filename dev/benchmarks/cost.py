@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Self
 
 from dev.benchmarks.machine import Usage
@@ -42,16 +42,8 @@ class Cost:
 
     def scaled(self, factor: float) -> Self:
         """The same for more nodes, or fewer, in the same time."""
-        return type(self)(
-            requests=self.requests * factor,
-            refused=self.refused * factor,
-            connections=self.connections * factor,
-            received=self.received * factor,
-            sent=self.sent * factor,
-            api_ms=self.api_ms * factor,
-            etcd_ms=self.etcd_ms * factor,
-            seconds=self.seconds,
-        )
+        scaled = {name: value * factor for name, value in asdict(self).items()}
+        return type(self)(**scaled | {"seconds": self.seconds})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +60,12 @@ class Alone:
 
 
 class Meter:
-    """Measures one phase after another.
+    """Measures one phase after another of the nodes that reach the API server by a relay.
 
     Args:
         plane: The API server's.
-        relay: Through which the nodes reach it.
-        user: Who they are in the audit log.
+        relay: The relay.
+        user: The nodes' user in the audit log.
         alone: What is spent without them.
     """
 
@@ -82,7 +74,7 @@ class Meter:
         self.begin()
 
     def begin(self, *, with_start: bool = False) -> None:
-        """A phase begins now; *with_start*, if the API server is about to start anew."""
+        """A phase begins now; *with_start*, if the API server is about to restart."""
         self._began = time.monotonic()
         self._mark = audit.mark(self._plane.audit_log)
         self._bytes = self._relay.bytes.copy()

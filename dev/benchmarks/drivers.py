@@ -1,15 +1,14 @@
-"""Drivers under measurement: ours and, if wanted, another one with the same flags."""
+"""Drivers under measurement."""
 
 from __future__ import annotations
 
-import shlex
 import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any
 
-from dev.benchmarks.api import Api, Device, SliceWatch
+from dev.benchmarks.api import Api, SliceWatch
 from dev.benchmarks.caller import Caller, register
 from dev.benchmarks.machine import Usage
 from dev.cluster.processes import Program, wait_until
@@ -33,12 +32,6 @@ class Command:
     words: tuple[str, ...]
     is_in_pod: bool = False
 
-    @classmethod
-    def parse(cls, line: str) -> Self:
-        """Parse a driver's command line as a shell would."""
-        words = tuple(shlex.split(line))
-        return cls(name=Path(words[0]).name, words=words)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
@@ -49,7 +42,7 @@ class Driver:
         program: Its process.
         caller: The kubelet's side of it.
         state: The folder of its service socket, where drivers keep records.
-        devices: The devices that it published.
+        allocations: For each device that it published, the result of an allocation.
         get_info_ms: From its start until it had answered GetInfo.
         slice_ms: From its start until its first ResourceSlice was accepted.
     """
@@ -58,7 +51,7 @@ class Driver:
     program: Program
     caller: Caller
     state: Path
-    devices: tuple[Device, ...]
+    allocations: list[dict[str, Any]]
     get_info_ms: float
     slice_ms: float
 
@@ -87,17 +80,18 @@ class Driver:
         api.remove_slices(folder.name)
         watch = SliceWatch(api, folder.name)
         argv = [*command.words, *(f"{flag}={value}" for flag, value in flags.items())]
-        began = time.perf_counter()
+        began = time.time()
         program = Program.start(command.name, argv, logs=folder)
         info, said_at = register(_appeared(registrar, program))
         service = Path(info.endpoint)
-        published = watch.wait()
+        published = watch.wait(bool)
+        watch.close()
         return cls(
             name=command.name,
             program=program,
             caller=Caller(service),
             state=service.parent,
-            devices=tuple(api.devices(folder.name)),
+            allocations=api.allocations(folder.name),
             get_info_ms=1000 * (said_at - began),
             slice_ms=1000 * (published - began),
         )

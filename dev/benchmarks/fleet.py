@@ -23,12 +23,6 @@ class PublishingNode:
         pool: What it publishes.
         status: How far that is.
         accepted: How often the API server was found to have all of it.
-
-    Args:
-        name: The node.
-        credentials: Its identity at the API server.
-        driver_name: The driver.
-        pool: What it publishes first.
     """
 
     def __init__(
@@ -71,13 +65,7 @@ class PublishingNode:
 
 
 class Fleet:
-    """The nodes.
-
-    Args:
-        identities: Who they are at the API server, by name.
-        driver_name: The driver.
-        pool: What each publishes first.
-    """
+    """Nodes by their identities at the API server, each of which publishes a pool first."""
 
     def __init__(
         self, identities: Mapping[str, Credentials], *, driver_name: str, pool: PoolContent
@@ -112,11 +100,11 @@ class Fleet:
             await node.accepted.wait_for_other(accepted)
 
     def watch_restarts(self) -> list[int]:
-        """How often each node has opened a broken watch anew."""
+        """How often each node has reopened a broken watch."""
         return [node.status.value.watch_restarts for node in self.nodes]
 
     async def until_watching_again(self, before: Sequence[int]) -> None:
-        """Wait until all watches are open that broke since *before*, as `watch_restarts` told."""
+        """Wait until all watches are open that broke since `watch_restarts` was *before*."""
         for node, restarts in zip(self.nodes, before, strict=True):
             await node.status.wait_until(partial(_has_recovered, restarts))
 

@@ -20,14 +20,13 @@ from typing import Final
 import trio
 
 from dev.benchmarks import machine
-from dev.benchmarks.api import Api
+from dev.benchmarks.api import Api, SliceWatch, Wire
 from dev.benchmarks.drivers import Command, Driver
 from dev.benchmarks.goals import FAULT_GOAL_MS
 from dev.benchmarks.health_floors import Floors
-from dev.benchmarks.health_watch import TaintWatch, Write, last_between, slice_updates
+from dev.benchmarks.health_watch import Write, last_between, slice_updates
 from dev.benchmarks.image import Image, image
-from dev.benchmarks.measured import OURS
-from dev.benchmarks.tables import middle, number, show
+from dev.benchmarks.tables import OURS, middle, number, show
 from dev.cluster.binaries import kubernetes
 from dev.cluster.control_plane import ControlPlane
 from dev.cluster.releases import DEFAULT
@@ -95,7 +94,9 @@ def main(arguments: Sequence[str]) -> None:
                 told, floors = trio.run(_told, running, Api(plane), options.changes)
                 writes = slice_updates(plane.audit_log, running.node)
             with _running(POLLING, built, plane, folder) as running:
-                asked = trio.run(_asked, running, Api(plane), options.polls)
+                asked = trio.run(
+                    _change, running, Api(plane), options.polls, trio.lowlevel.checkpoint
+                )
         finally:
             plane.stop()
     _show(told, writes, asked, floors)
@@ -135,17 +136,12 @@ async def _told(
     return changes, floors.samples
 
 
-async def _asked(running: Running, api: Api, count: int) -> list[Change]:
-    """The changes of a driver without events."""
-    return await _change(running, api, count, trio.lowlevel.checkpoint)
-
-
 async def _change(
     running: Running, api: Api, count: int, between: Callable[[], Awaitable[None]]
 ) -> list[Change]:
     """Begin and end faults, *count* times in all, one NPU after the other."""
     changes: list[Change] = []
-    watch = TaintWatch(api, running.node)
+    watch = SliceWatch(api, running.node, driver="npu.huawei.com")
     for turn in range(count):
         await trio.sleep(random.uniform(*PAUSES[running.node]))  # noqa: S311 - no secret
         chip, is_unhealthy = turn // 2 % NPUS, turn % 2 == 0
@@ -154,11 +150,17 @@ async def _change(
             running.board.add_fault(chip, FAULT, Severity.CRITICAL)
         else:
             running.board.clear_fault(chip, FAULT)
-        wait = partial(watch.wait, f"npu-{chip}", is_unhealthy=is_unhealthy)
+        shows = partial(_shows, f"npu-{chip}", is_unhealthy)
+        wait = partial(watch.wait, shows, since=made_at)
         changes.append(Change(made_at=made_at, seen_at=await trio.to_thread.run_sync(wait)))
         await between()
     watch.close()
     return changes
+
+
+def _shows(name: str, is_unhealthy: bool, devices: Sequence[Wire]) -> bool:
+    """Whether a device is there with that health."""
+    return (name, is_unhealthy) in {(one["name"], bool(one.get("taints"))) for one in devices}
 
 
 def _show(

@@ -35,16 +35,7 @@ class Idle:
 
 
 def watch_idle(drivers: Sequence[Driver], audit_log: Path, seconds: float) -> dict[str, Idle]:
-    """Leave drivers alone for some seconds.
-
-    Args:
-        drivers: Each is a user of the API server under its own name.
-        audit_log: The API server's audit log.
-        seconds: How long to watch.
-
-    Returns:
-        What each driver did, by name.
-    """
+    """Leave drivers alone, and see what each does; their names are their users in the audit log."""
     time.sleep(SETTLE_SECONDS)
     mark = audit.mark(audit_log)
     before = [driver.usage() for driver in drivers]

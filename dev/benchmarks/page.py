@@ -1,4 +1,4 @@
-"""`just bench page FILE...`: write the tables of docs/performance.md anew, from saved runs.
+"""`just bench page FILE...`: renew the tables of docs/performance.md from saved runs.
 
 Several runs of `just bench` give medians over runs, with the range of the runs' medians.
 """
@@ -6,17 +6,14 @@ Several runs of `just bench` give medians over runs, with the range of the runs'
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from dev.benchmarks.goals import EXAMPLE_BY_HUAWEI, GOALS, Goal
 from dev.benchmarks.idle import Idle
-from dev.benchmarks.measured import EXAMPLE, OURS, Measured, ratio
-from dev.benchmarks.tables import COMPARED, floors, number, p99
+from dev.benchmarks.tables import COMPARED, EXAMPLE, OURS, Measured, floors, number, p99, ratio
 
 PAGE: Final = Path(__file__).parents[2] / "docs/performance.md"
 IDLE: Final = {
@@ -29,20 +26,14 @@ IDLE: Final = {
 Run = dict[str, Any]
 
 
-def save_claims(file: str, facts: Sequence[str], drivers: Mapping[str, Measured]) -> None:
-    """Keep what a run of `just bench` has measured."""
-    kept = {name: asdict(measured) for name, measured in drivers.items()}
-    Path(file).write_text(json.dumps({"kind": "claims", "facts": facts, "drivers": kept}))
-
-
-def save_scale(file: str, facts: Sequence[str], report: str) -> None:
-    """Keep what a run of `just bench scale` has printed."""
-    Path(file).write_text(json.dumps({"kind": "scale", "facts": facts, "report": report}))
+def save(file: str, kind: str, facts: Sequence[str], **content: Any) -> None:
+    """Keep what a run of a benchmark has measured."""
+    Path(file).write_text(json.dumps({"kind": kind, "facts": facts} | content))
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write what the files have; what is of other benchmarks stays."""
-    runs = [load(Path(name)) for name in arguments]
+    """Write what the files have; the tables of other benchmarks stay."""
+    runs: list[Run] = [json.loads(Path(name).read_text()) for name in arguments]
     page = PAGE.read_text(encoding="utf-8")
     for kind, make in BLOCKS.items():
         if found := [run for run in runs if run["kind"] == kind]:
@@ -50,26 +41,25 @@ def main(arguments: Sequence[str]) -> None:
     PAGE.write_text(page, encoding="utf-8")
 
 
-def load(file: Path) -> Run:
-    """What a run has kept."""
-    run: Run = json.loads(file.read_text())
-    return run
-
-
 def with_block(page: str, kind: str, text: str) -> str:
     """The page with that text between the marks of a benchmark."""
     begin, end = f"<!-- figures of {kind} -->\n", f"<!-- end of {kind} -->"
-    return re.sub(
-        f"({re.escape(begin)}).*?({re.escape(end)})",
-        lambda marks: f"{marks[1]}\n{text}\n\n{marks[2]}",
-        page,
-        flags=re.DOTALL,
-    )
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{text}\n\n{end}{after}"
 
 
 def claims(runs: Sequence[Run]) -> str:
     """The facts of the first run, the figures beside our goals, and what idle drivers did."""
-    found = [{name: _measured(run["drivers"][name]) for name in (OURS, EXAMPLE)} for run in runs]
+    found = [
+        {
+            name: Measured(
+                rounds=kept["rounds"], idle=Idle(**kept["idle"]), holding=Idle(**kept["holding"])
+            )
+            for name, kept in run["drivers"].items()
+        }
+        for run in runs
+    ]
     figures = _table(
         (
             *("figure", OURS, "p99", "x floor", EXAMPLE, "ratio to it", "goal"),
@@ -92,7 +82,7 @@ def claims(runs: Sequence[Run]) -> str:
 
 def scale(runs: Sequence[Run]) -> str:
     """The facts of the last run, and what it printed."""
-    return f"{_facts(runs[-1])}\n\n```text\n{runs[-1]['report'].strip()}\n```"
+    return f"{_facts(runs[-1])}\n\n```text\n{runs[-1]['report']}\n```"
 
 
 BLOCKS: Final[Mapping[str, Callable[[Sequence[Run]], str]]] = {"claims": claims, "scale": scale}
@@ -123,12 +113,6 @@ def _idle_row(name: str, field: str, runs: Sequence[Mapping[str, Measured]]) -> 
         for driver in (OURS, EXAMPLE)
     )
     return (name, *(number(median(each)) for each in values))
-
-
-def _measured(kept: Run) -> Measured:
-    return Measured(
-        rounds=kept["rounds"], idle=Idle(**kept["idle"]), holding=Idle(**kept["holding"])
-    )
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -13,7 +13,7 @@ import logging
 import resource
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -72,32 +72,15 @@ def main(arguments: Sequence[str]) -> None:
             facts = [*machine.facts(folder, DEFAULT), f"{options.nodes} nodes in the benchmark"]
             print("\n".join(facts), flush=True)
             pool = _published(plane, folder)
+            # In a thread that lasts: the kernel ends programs with the thread that started them.
             with ThreadPoolExecutor(1) as starter:
-                costs = trio.run(_measure, options, Server(plane, starter), folder, pool)
+                costs = trio.run(_measure, options, plane, starter, folder, pool)
         finally:
             plane.stop()
     shown = report(options.nodes, costs)
     print(f"\n{shown}")
     if options.save:
-        page.save_scale(options.save, facts, shown)
-
-
-class Server:
-    """The API server, which is ended and started anew while nodes are at work.
-
-    Args:
-        plane: Its control plane.
-        starter: A thread that lasts: the kernel ends programs with the thread that started them.
-    """
-
-    def __init__(self, plane: ControlPlane, starter: Executor) -> None:
-        self.plane = plane
-        self._starter = starter
-
-    async def restart(self) -> None:
-        """Return when it is ready again."""
-        started = self._starter.submit(self.plane.restart_apiserver)
-        await trio.to_thread.run_sync(started.result)
+        page.save(options.save, "scale", facts, report=shown)
 
 
 def _published(plane: ControlPlane, folder: Path) -> PoolContent:
@@ -124,23 +107,31 @@ async def _read_pool(kubeconfig: Path) -> PoolContent:
 
 
 async def _measure(
-    options: argparse.Namespace, server: Server, folder: Path, pool: PoolContent
+    options: argparse.Namespace,
+    plane: ControlPlane,
+    starter: Executor,
+    folder: Path,
+    pool: PoolContent,
 ) -> dict[str, Cost]:
-    plane = server.plane
+    async def restart() -> None:
+        """Restart the API server; return when it is ready again."""
+        started = starter.submit(plane.restart_apiserver)
+        await trio.to_thread.run_sync(started.result)
+
     relay = Relay(plane.address, SERVER_PORT)
     async with trio.open_nursery() as nursery:
         port = await nursery.start(relay.serve)
         admit = partial(_identities, plane, port, folder / "tokens", options.nodes)
         fleet = Fleet(await trio.to_thread.run_sync(admit), driver_name=DRIVER, pool=pool)
-        meter = Meter(plane, relay, user=account.USER, alone=await _alone(server))
-        costs = await _phases(options, server, fleet, meter, nursery)
+        meter = Meter(plane, relay, user=account.USER, alone=await _alone(plane, restart))
+        costs = await _phases(options, restart, fleet, meter, nursery)
         nursery.cancel_scope.cancel()
     return costs
 
 
 async def _phases(
     options: argparse.Namespace,
-    server: Server,
+    restart: Callable[[], Awaitable[None]],
     fleet: Fleet,
     meter: Meter,
     nursery: trio.Nursery,
@@ -160,7 +151,7 @@ async def _phases(
 
     before = fleet.watch_restarts()
     meter.begin(with_start=True)
-    await server.restart()
+    await restart()
     await fleet.until_watching_again(before)
     # The old watches ended with the old server, whose log does not have that any more.
     costs[RESTART] = await _settled(meter, further_watches=options.nodes)
@@ -174,14 +165,14 @@ async def _settled(meter: Meter, *, further_watches: int = 0) -> Cost:
     return meter.end(seconds=seconds, further_watches=further_watches)
 
 
-async def _alone(server: Server) -> Alone:
+async def _alone(plane: ControlPlane, restart: Callable[[], Awaitable[None]]) -> Alone:
     """What a start of the API server costs without nodes, and what nothing does."""
-    before, began = cpu_ms(server.plane) | {SERVER: 0}, time.monotonic()
-    await server.restart()
+    before, began = cpu_ms(plane) | {SERVER: 0}, time.monotonic()
+    await restart()
     await trio.sleep(SETTLE_SECONDS)
-    started, quiet_at = cpu_ms(server.plane), time.monotonic()
+    started, quiet_at = cpu_ms(plane), time.monotonic()
     await trio.sleep(ALONE_SECONDS)
-    late, now = cpu_ms(server.plane), time.monotonic()
+    late, now = cpu_ms(plane), time.monotonic()
     rates = {part: (late[part] - spent) / (now - quiet_at) for part, spent in started.items()}
     starts = {
         part: spent - before[part] - rates[part] * (quiet_at - began)
@@ -228,7 +219,7 @@ def report(nodes: int, costs: Mapping[str, Cost]) -> str:
     calm = (
         f"{LARGE} nodes while quiet, extrapolated too: {number(quiet.requests)} requests, "
         f"{number(quiet.received / 1024)} KiB received\n"
-        f"and {number(quiet.api_ms)} ms of API CPU a second. Watches are opened anew every "
+        f"and {number(quiet.api_ms)} ms of API CPU a second. Watches are reopened every "
         f"{WATCH_SECONDS} s, which is\n{number(LARGE / WATCH_SECONDS)} requests a second; they are "
         "seen only if the quiet time is longer than that."
     )

@@ -1,20 +1,58 @@
-"""The figures as tables."""
+"""What was measured of drivers, how they compare, and the tables of that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
 from itertools import chain
 from statistics import median, quantiles
+from typing import Final
 
 from dev.benchmarks.goals import EXAMPLE_BY_HUAWEI, FIRST_SLICE, GET_INFO, GOALS, RSS, Goal
 from dev.benchmarks.idle import Idle
-from dev.benchmarks.measured import EXAMPLE, OURS, Measured, ratio
-from dev.benchmarks.rounds import FLOORS
+from dev.benchmarks.rounds import FLOORS, Samples
+
+OURS: Final = "npu-dra"
+BASE: Final = "npu-dra-base"
+"""Our driver as another commit has it."""
+EXAMPLE: Final = "dra-example-driver"
 
 COMPARED = (*FLOORS, "call", GET_INFO, FIRST_SLICE, RSS)
-"""The figures of which drivers are compared."""
+"""The figures by which drivers are compared."""
 RATIOS = "ratios of medians within the same rounds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """All figures of one driver.
+
+    Attributes:
+        rounds: What was measured at a time, with all drivers in turn. Each has some figures: a
+            round of claims, a start, or the memory at the end.
+        idle: What it did while nothing called it, after its start.
+        holding: The same, with claims prepared.
+    """
+
+    rounds: Sequence[Samples]
+    idle: Idle
+    holding: Idle
+
+    def values(self, figure: str) -> list[float]:
+        """A figure's samples of all rounds."""
+        return [value for samples in self.with_figure(figure) for value in samples[figure]]
+
+    def with_figure(self, figure: str) -> Iterator[Samples]:
+        """The rounds that have a figure."""
+        return (samples for samples in self.rounds if figure in samples)
+
+
+def ratio(ours: Measured, theirs: Measured, figure: str) -> float:
+    """The ratio of the medians within a round; of all rounds, their median."""
+    return median(
+        median(our[figure]) / median(their[figure])
+        for our, their in zip(ours.with_figure(figure), theirs.with_figure(figure), strict=True)
+        if median(their[figure])
+    )
 
 
 def show_rounds(drivers: Mapping[str, Measured]) -> None:
@@ -39,12 +77,7 @@ def show_rounds(drivers: Mapping[str, Measured]) -> None:
 
 
 def show_starts(drivers: Mapping[str, Measured], floor: float) -> None:
-    """Print how long starts took.
-
-    Args:
-        drivers: What was measured, by driver.
-        floor: The time that Python takes for our imports alone, in ms.
-    """
+    """Print how long starts took; *floor* is Python's time for our imports alone, in ms."""
     show(
         f"starts (ms, medians); the imports alone, as Python makes them: {number(floor)}",
         ("driver", "to GetInfo", "to the first slice"),
@@ -142,7 +175,7 @@ def show(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> No
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table as text."""
     lines = [header, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = [title]
     for line in lines:
         first, *rest = (

@@ -32,17 +32,13 @@ class Kind(StrEnum):
 Entry: TypeAlias = tuple[Kind, bytes]
 Entries: TypeAlias = Mapping[str, Entry]
 
-_any_name = st.text(min_size=1, max_size=12).filter(
-    lambda name: not {"/", "\0"} & set(name) and name not in {".", ".."} and _is_encodable(name)
-)
-
-
-def _is_encodable(name: str) -> bool:
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError:
-        return False
-    return True
+_characters = st.characters(codec="utf-8", exclude_characters="/\0")
+_any_name = (
+    st.text(_characters, min_size=1, max_size=12)
+    | st.binary(min_size=1, max_size=12)
+    .filter(lambda name: not {*b"/\0"} & {*name})
+    .map(os.fsdecode)
+).filter(lambda name: name not in {".", ".."})
 
 
 def entries(

@@ -79,7 +79,9 @@ class Timed:
             except Exception as error:
                 example = {key: value for key, value in values.items() if key not in fixtures}
                 words = ", ".join(f"{key}={value!r}" for key, value in example.items())
-                cause = _alone(error)
+                cause: BaseException = error
+                while isinstance(cause, BaseExceptionGroup):  # of a nursery
+                    cause = cause.exceptions[0]
                 told = f"{inner.__name__}: {cause!r}"[:_TOLD]
                 broken[_origin(cause)] = f"{told}\n@example({words})"
                 raise
@@ -91,24 +93,17 @@ class Timed:
 @contextmanager
 def _limited() -> Iterator[None]:
     """End an example that takes too long."""
-    before = signal.signal(signal.SIGALRM, _too_slow)
+
+    def end(*_: object) -> NoReturn:
+        raise AssertionError(f"an example takes more than {EXAMPLE_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, EXAMPLE_SECONDS)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def _too_slow(*_: object) -> NoReturn:
-    raise AssertionError(f"an example takes more than {EXAMPLE_SECONDS} s")
-
-
-def _alone(error: BaseException) -> BaseException:
-    """The first error of a nursery's group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _origin(error: BaseException) -> object:

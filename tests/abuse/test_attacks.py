@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import (
-    AbstractAsyncContextManager,
-    ExitStack,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-)
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from dev.abuse.attacks import API, END, HTTP, PLANTS, RPC, SPOILS, Attack, Plant, as_async
 from dev.abuse.file_attacks import no_records_folder
 from dev.abuse.measure import Outcome, measure
-from dev.abuse.node import Node, open_node
-from dev.rig.parts import Rig
+from dev.abuse.node import open_node
+from dev.rig.parts import Rig, served_rig
 
 DESCRIPTORS = 256
 """Files that the daemon may have open here: the attacks are small, and so is the limit."""
@@ -49,16 +45,15 @@ def put(rig: Rig, plants: Iterable[Plant]) -> Iterator[None]:
         yield
 
 
-@asynccontextmanager
-async def opened(rig: Rig) -> AsyncIterator[Node]:
-    """The daemon, with tight limits."""
-    async with open_node(rig, descriptors=DESCRIPTORS, call_seconds=PATIENCE) as node:
-        yield node
+@pytest.fixture
+async def rig(folder: Path, simulator: Path) -> AsyncIterator[Rig]:
+    """A node whose daemon has an HTTP port."""
+    async with served_rig(folder, simulator, http_port=0, seconds=180) as rig:
+        yield rig
 
 
-async def measured(node: Node, attack: AbstractAsyncContextManager[None]) -> Outcome:
-    """Measure the node."""
-    return await measure(node, attack, rounds=ROUNDS, patience=PATIENCE)
+opened = partial(open_node, descriptors=DESCRIPTORS, call_seconds=PATIENCE)
+measured = partial(measure, rounds=ROUNDS, patience=PATIENCE)
 
 
 def flaws(outcome: Outcome) -> list[str]:
@@ -94,9 +89,9 @@ async def test_claims_are_served_whatever_comes_into_the_folders(rig: Rig) -> No
 
 
 @pytest.mark.parametrize("turn", range(len(TURNS)))
-async def test_a_start_finds_what_somebody_left_in_the_folders(rig: Rig, turn: int) -> None:
+async def test_a_daemon_starts_whatever_is_in_the_folders(rig: Rig, turn: int) -> None:
     """The daemon becomes ready, also when files of a held claim or the folders were changed."""
-    spoil = SPOILS[turn % len(SPOILS)]
+    spoil = [*SPOILS.values()][turn % len(SPOILS)]
     async with rig.registered() as kubelet:
         await kubelet.prepare([rig.claim("held", "npu-1")])
     with spoil(rig), put(rig, TURNS[turn]):

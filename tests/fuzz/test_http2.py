@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from dev.fuzz.sending import SECONDS, send
-from dev.fuzz.serving import served
+from dev.fuzz.sockets import SECONDS, send, served
 from dev.fuzz.values import mangled
 from dev.grpc.serving import ECHO, HELLO, WATCH, echo
 from trio_npu_dra.kit.grpc import Channel, Route, Send

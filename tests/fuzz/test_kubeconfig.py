@@ -55,7 +55,7 @@ def at(server: str, **user: Any) -> dict[str, Any]:
     return GOOD | {"clusters": [{"name": "there", "cluster": cluster}], "users": users}
 
 
-TRUSTING: Final = GOOD | {
+TRUSTING: Final = at("https://[::1]:6443/path", token="abc") | {
     "clusters": [
         {
             "name": "there",
@@ -66,66 +66,16 @@ TRUSTING: Final = GOOD | {
             },
         }
     ],
-    "users": [{"name": "me", "user": {"token": "abc"}}],
 }
 """Of a person; no plugin is named, because it would be run."""
 PROXIED: Final = at("unix:///nobody/a")
 WORDS: Final = (
     *("current-context", "clusters", "cluster", "server", "https://", "name", "users", "<<", "a"),
-    *(
-        ": ",
-        "- ",
-        "\n",
-        " ",
-        ", ",
-        "[",
-        "]",
-        "{",
-        "}",
-        "&a ",
-        "*a",
-        "? ",
-        "| ",
-        "> ",
-        "'",
-        '"',
-        "\\",
-    ),
-    *(
-        "!!timestamp ",
-        "!!int ",
-        "!!float ",
-        "!!binary ",
-        "!!set ",
-        "!!omap ",
-        "!!pairs ",
-        "!!bool ",
-    ),
-    *(
-        "!!merge ",
-        "!!null ",
-        "!!str ",
-        "!!python/object:os.system ",
-        "!a ",
-        "%YAML 1.1",
-        "---",
-        "...",
-    ),
-    *(
-        "2001-01-01",
-        "12:30:45",
-        "0x",
-        "0b",
-        "0",
-        "1",
-        "9" * 5000,
-        "_",
-        ".",
-        ".inf",
-        "e9",
-        "+",
-        "\0",
-    ),
+    *(": ", "- ", "\n", " ", ", ", "[", "]", "{", "}", "&a ", "*a", "? ", "| ", "> ", "'", '"'),
+    *("\\", "!!timestamp ", "!!int ", "!!float ", "!!binary ", "!!set ", "!!omap ", "!!pairs "),
+    *("!!bool ", "!!merge ", "!!null ", "!!str ", "!!python/object:os.system ", "!a "),
+    *("%YAML 1.1", "---", "...", "2001-01-01", "12:30:45", "0x", "0b", "0", "1", "9" * 5000),
+    *("_", ".", ".inf", "e9", "+", "\0"),
 )
 documents = (
     (spoilt(GOOD) | spoilt(PROXIED)).map(encoded)

@@ -15,7 +15,7 @@ from anyio.from_thread import BlockingPortal
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dev.fuzz.serving import served
+from dev.fuzz.sockets import served
 from dev.fuzz.values import mangled
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, result
 from trio_npu_dra.kit.base.observable import Observable
