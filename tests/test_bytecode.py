@@ -69,7 +69,7 @@ def test_bytecode_is_not_compared_with_its_source(tmp_path: Path) -> None:
 
 
 def test_bytecode_knows_its_place_in_the_image(tmp_path: Path) -> None:
-    """Otherwise each start would write the file's name into all code anew."""
+    """Otherwise each start would write the file's name into all code again."""
     (tmp_path / "opt").mkdir()
     (tmp_path / "opt/thing.py").write_text("")
     compile_folder(tmp_path / "opt", tmp_path)

@@ -1,4 +1,4 @@
-"""What is published of a version says truly what it is made of."""
+"""The published files of a version state their sources truly."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_version_without_notes_is_refused(version: str, words: str) -> None:
 
 
 def test_builder_that_cannot_fix_times_is_refused(tmp_path: Path) -> None:
-    """The error names the setting and who can."""
+    """The error names the setting and the builders that can."""
     with pytest.raises(SystemExit, match=r"NPU_DRA_BUILDER is docker: .* buildah or podman"):
         release.check("docker", tmp_path)
 
@@ -86,7 +86,7 @@ def made(tmp_path: Path) -> release.Release:
 
 
 def test_image_is_built_at_the_time_of_its_commit(made: release.Release, tmp_path: Path) -> None:
-    """Anybody can build the same bytes again; the archive and its bill lie side by side."""
+    """Everyone can build the same bytes again; the archive and its bill lie side by side."""
     made.make_image("linux/arm64")
 
     assert {file.name for file in made.folder.iterdir()} == {

@@ -94,7 +94,7 @@ def test_each_change_has_a_revision_of_its_own(tree: Path) -> None:
 
 
 def test_tree_without_its_history_has_no_revision(tree: Path) -> None:
-    """Also if it lies in another repository, whose commits say nothing of it."""
+    """Also if it lies in another repository: the commits there do not describe it."""
     assert revision(tree) == UNKNOWN
     run(tree.parent, "git", "init", "--quiet")
     run(tree.parent, "git", *AUTHOR, "commit", "--quiet", "--allow-empty", "--message", "Other")

@@ -84,7 +84,7 @@ class Node:
         return self._figures("VmHWM")
 
     def forget_peak(self) -> None:
-        """Begin `peak` anew."""
+        """Let `peak` begin now."""
         with suppress(OSError):  # as in _figures
             self._proc("clear_refs").write_text("5")
 

@@ -5,20 +5,22 @@ All parts run at once; what a part prints is shown when it has ended. It needs D
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dev.arm64.container import IMAGE, container
-from dev.arm64.site import site
 from dev.cluster import packages
-from dev.cluster.binaries import cache
+from dev.cluster.binaries import cache, locked
 from dev.cluster.images import PYTHON_ARM64
+from dev.cluster.processes import run
 
 ROOT = Path(__file__).parents[2]
 TESTED = (
@@ -35,12 +37,42 @@ PYTEST = (
     *("--hypothesis-profile", "few", *(f"--ignore={path}" for path in LEFT_OUT)),
 )
 DEMO = ("python3", "-m", "trio_npu_dra.agent.cli.main", "demo")
+LOCK = ROOT / "requirements/dev.txt"
+PYTHON = "3.13"
+"""That of the base image."""
+PLATFORMS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
 ENVIRONMENT: Mapping[str, str] = {
     "PYTHONPATH": "/tree:/site",
     "PYTHONDONTWRITEBYTECODE": "",  # this machine's may forbid what saves most of the time
     "XDG_CACHE_HOME": "/cache",
     "HYPOTHESIS_STORAGE_DIRECTORY": "/tmp/hypothesis",
 }
+
+
+def site() -> Path:
+    """Install what the tests import, for arm64, if the cache lacks it; runs no program for arm64.
+
+    Returns:
+        The folder for `PYTHONPATH`.
+
+    Raises:
+        ClusterError: A wheel is missing, or is not the one that is locked.
+    """
+    key = hashlib.sha256(LOCK.read_bytes() + PYTHON.encode()).hexdigest()[:12]
+    place = cache() / f"site-arm64-{key}"
+    with locked("site-arm64"):
+        if not place.exists():
+            with tempfile.TemporaryDirectory(dir=cache(), prefix=".site-") as temp:
+                run(
+                    # It compiles with this Python, which helps if it is of the same version.
+                    *(sys.executable, "-m", "pip", "install", "--quiet", "--compile"),
+                    *("--no-deps", "--require-hashes", "--only-binary=:all:"),
+                    *("--target", Path(temp, "site"), "--python-version", PYTHON),
+                    *(f"--platform={name}_aarch64" for name in PLATFORMS),
+                    *("--requirement", LOCK),
+                )
+                Path(temp, "site").rename(place)
+    return place
 
 
 def emulated(*argv: str) -> int:

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def _images(base: str, folder: Path) -> Iterator[Mapping[str, Image]]:
-    """The image of this tree, and of a commit if one is to be compared."""
+    """The image of this tree, and of a commit to compare with, if any."""
     with ExitStack() as stack:
         built = {OURS: stack.enter_context(image(OURS, folder))}
         if base:

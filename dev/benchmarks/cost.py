@@ -26,7 +26,7 @@ class Cost:
         connections: Connections that clients opened, each with a TLS handshake.
         received: Bytes that clients got, those of TLS included.
         sent: Bytes that they sent.
-        api_ms: CPU time of the API server, beyond what it spends without nodes; 0 if it was less.
+        api_ms: CPU time of the API server, beyond what it spends without nodes; at least 0.
         etcd_ms: The same of etcd.
         seconds: How long the nodes took to do it, or were watched.
     """

@@ -17,12 +17,12 @@ RSS: Final = "RSS in MiB, 8 claims held"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a figure is to be, at most.
+    """The largest value that a figure should have.
 
     Attributes:
         example: As a multiple of dra-example-driver's.
         huawei: As a multiple of that of Huawei's driver, which is not measured.
-        value: By itself, in the figure's unit.
+        value: In the figure's unit.
     """
 
     example: float | None = None

@@ -73,7 +73,7 @@ class Image:
         )
 
     def with_account(self, plane: ControlPlane, api: Api, *, node: str) -> Self:
-        """The same, whose programs find the API server as in a pod of a new Node."""
+        """This image with programs that find the API server as in a pod of a new Node."""
         account.mount(plane, api, self.root / SERVICE_ACCOUNT.relative_to("/"), node=node)
         variables = (f"{name}={value}" for name, value in account.environment(plane).items())
         return replace(self, environment=(*self.environment, *variables))
@@ -114,7 +114,7 @@ def image(name: str, folder: Path, *, commit: str = "") -> Iterator[Image]:
         yield Image(root=root, mounts=mounts)
     finally:
         mounts.kill()
-        shutil.rmtree(root)  # only now: what is mounted there is the machine's
+        shutil.rmtree(root)  # only now: its mounts are the machine's folders
 
 
 def commit_of(revision: str) -> str:

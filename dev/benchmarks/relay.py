@@ -1,4 +1,4 @@
-"""Counts the bytes between clients and the API server, whose TLS nobody else looks into."""
+"""Counts the bytes between clients and the API server, those of TLS included."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ LARGE: Final = 5000
 AT_ONCE: Final = 20
 """Nodes that start at a time: this process and the API server share the machine's cores."""
 SETTLE_SECONDS: Final = 5.0
-"""After a phase, for requests that nobody waits for."""
+"""After a phase, for requests that no node waits for."""
 ALONE_SECONDS: Final = 10.0
 """How long etcd and the API server are watched without nodes."""
 FILES_A_NODE: Final = 12
@@ -153,13 +153,13 @@ async def _phases(
     meter.begin(with_start=True)
     await restart()
     await fleet.until_watching_again(before)
-    # The old watches ended with the old server, whose log does not have that any more.
+    # The old watches ended with the old server, so its log does not have them.
     costs[RESTART] = await _settled(meter, further_watches=options.nodes)
     return costs
 
 
 async def _settled(meter: Meter, *, further_watches: int = 0) -> Cost:
-    """The cost of a phase that is over but for requests that nobody waits for."""
+    """The cost of a phase; only requests that no node waits for are still under way."""
     seconds = meter.elapsed
     await trio.sleep(SETTLE_SECONDS)
     return meter.end(seconds=seconds, further_watches=further_watches)

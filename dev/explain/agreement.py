@@ -114,7 +114,7 @@ def selector_worlds(*, is_new: bool) -> Iterator[World]:
 
 
 def storable(api: ApiServer, worlds: Iterable[World]) -> list[World]:
-    """The worlds whose claims the API server takes; prints what it says to the others."""
+    """The worlds with claims that the API server takes; prints why it refuses the rest."""
     found = []
     for world in worlds:
         try:
@@ -164,7 +164,7 @@ def pod_for(world: World) -> Object:
 
 
 def seen(one: Object) -> Outcome | None:
-    """What the scheduler has done with a pod; None if it has not come to it."""
+    """The scheduler's decision about a pod; None if there is none yet."""
     if one["spec"].get("nodeName"):
         return Outcome.FREE
     for condition in one.get("status", {}).get("conditions", ()):
@@ -174,9 +174,11 @@ def seen(one: Object) -> Outcome | None:
     return None
 
 
-def is_agreed(said: Explanation, done: Outcome | None) -> bool:
-    """Whether the scheduler does what is said; it may do anything where that is left to it."""
-    return said.outcome in {Outcome.UNDECIDED, done}
+def differing(said: dict[str, Explanation], done: dict[str, Outcome | None]) -> list[str]:
+    """The pods with which the scheduler does otherwise; undecided ones are left to it."""
+    return [
+        name for name, one in said.items() if one.outcome not in {Outcome.UNDECIDED, done[name]}
+    ]
 
 
 def outcomes(api: ApiServer, said: dict[str, Explanation]) -> dict[str, Outcome | None]:
@@ -188,9 +190,8 @@ def outcomes(api: ApiServer, said: dict[str, Explanation]) -> dict[str, Outcome 
             for one in api.read("/api/v1/namespaces/default/pods")["items"]
         }
         found = {name: seen(pods[name]) for name in said}
-        is_known = all(found.values())
-        agrees = is_known and all(is_agreed(said[name], found[name]) for name in said)
-        if agrees or time.monotonic() > end:
+        is_settled = all(found.values()) and not differing(said, found)
+        if is_settled or time.monotonic() > end:
             return found
         time.sleep(0.5)
 
@@ -260,18 +261,10 @@ def reasons_kept(api: ApiServer, reasons: Sequence[tuple[int, Reason]]) -> int:
     return wrong
 
 
-def main(version: str = DEFAULT, cases: str = str(CASES)) -> int:
-    """Print what differs, what both say of the reasons, and the numbers.
-
-    Args:
-        version: Of Kubernetes.
-        cases: How many random ones.
-
-    Returns:
-        1 if something differs.
-    """
+def main(version: str = DEFAULT) -> int:
+    """Print what differs, what both say of the reasons, and the numbers; returns 1 if any does."""
     is_new = not version.startswith("1.34")
-    worlds = [Maker(seed, shares=is_new).world() for seed in range(int(cases))]
+    worlds = [Maker(seed, shares=is_new).world() for seed in range(CASES)]
     reasons = [
         (number, reason)
         for number, reason in enumerate(REASONS)
@@ -299,26 +292,18 @@ def main(version: str = DEFAULT, cases: str = str(CASES)) -> int:
         at_once(lambda one: api.create(without_uid(one)), map(pod_for, worlds))
         done = outcomes(api, said)
         wrong = reasons_kept(api, reasons)
-        differing = differences(api, said, done)
+        others = differing(said, done)
+        for name in others:
+            about = api.read(f"/api/v1/namespaces/default/pods/{name}")["status"]
+            print(f"{name}: explain says {said[name].outcome}: {said[name].sentence}")
+            print(f"  the scheduler: {done[name]}: {about.get('conditions')}")
     numbers = Counter(f"{one.outcome}" for one in said.values())
     print(f"explain says {dict(sorted(numbers.items()))}, in {seconds:.1f} s")
-    print(f"reasons: {len(reasons)}, of which the scheduler thinks otherwise: {wrong}")
+    print(f"reasons: {len(reasons)}, the scheduler differs on {wrong}")
     refused = len(offered) - len(selectors)
     print(f"selectors that the API server refuses: {refused}")
-    print(f"random claims and selectors: {len(said)}, of which it does otherwise: {differing}")
-    return int(wrong + differing + refused > 0)
-
-
-def differences(
-    api: ApiServer, said: dict[str, Explanation], done: dict[str, Outcome | None]
-) -> int:
-    """Print the cases in which they differ; returns how many there are."""
-    differing = [name for name, one in said.items() if not is_agreed(one, done[name])]
-    for name in differing:
-        conditions = api.read(f"/api/v1/namespaces/default/pods/{name}")["status"].get("conditions")
-        print(f"{name}: explain says {said[name].outcome}: {said[name].sentence}")
-        print(f"  the scheduler: {done[name]}: {conditions}")
-    return len(differing)
+    print(f"random claims and selectors: {len(said)}, the scheduler differs on {len(others)}")
+    return int(wrong + len(others) + refused > 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes outputs and pictures of docs/kubectl-npu.md anew: `python -m dev.explain.page`."""
+"""Renews outputs and pictures of docs/kubectl-npu.md: `python -m dev.explain.page`."""
 
 from __future__ import annotations
 

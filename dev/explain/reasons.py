@@ -1,6 +1,6 @@
 """Pods that wait, each for another reason; each case is a small cluster of its own.
 
-The pages of docs/kubectl-npu.md are made of them, and the real scheduler is asked about them too.
+The table in docs/kubectl-npu.md is made of them, and the real scheduler is asked about them too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Reason:
         objects: The cluster, without the pod.
         pod: The pod `train` that waits.
         outcome: What is said.
-        since: The Kubernetes version that has what it takes.
+        since: The first Kubernetes version with the features that it needs.
     """
 
     title: str
@@ -76,7 +76,7 @@ def held(*numbers: int, name: str = "infer", node: str = "n1") -> Wire:
 
 
 def partition(number: int, *, amount: str = "10", **more: Any) -> Wire:
-    """A partition of NPU 0, by what it takes of the counters."""
+    """A partition of NPU 0, by the AI cores that it takes."""
     return device(f"npu-0-vnpu-{number}", {"type": "vnpu"}, **more, consumesCounters=takes(amount))
 
 
@@ -86,7 +86,7 @@ def takes(amount: str) -> list[Wire]:
 
 
 def shared(left: str) -> Wire:
-    """An NPU of which claims may have shares of the memory."""
+    """An NPU that claims may share by memory."""
     policy = {"default": left, "validRange": {"min": "1Gi", "step": "1Gi"}}
     made = npu(0, allowMultipleAllocations=True)
     made["capacity"]["memCapacity"]["requestPolicy"] = policy
@@ -117,7 +117,8 @@ _SHARE = {
     "consumedCapacity": {"memCapacity": "24Gi"},
 }
 
-_DEVICES = (
+REASONS: tuple[Reason, ...] = (
+    # Devices are missing, or held.
     Reason(title="nothing is published", objects=(_N1, TRAIN)),
     Reason(
         title="other devices only",
@@ -158,10 +159,7 @@ _DEVICES = (
         ),
         since="1.36",
     ),
-)
-"""Devices are missing, or held."""
-
-_PARTS = (
+    # A part of an NPU is left.
     Reason(
         title="a partition is taken of the NPU",
         objects=(
@@ -183,10 +181,7 @@ _PARTS = (
         ),
         since="1.36",
     ),
-)
-"""A part of an NPU is left."""
-
-_CLAIMS = (
+    # The claim cannot be served by anything, or cannot be judged.
     Reason(title="no such claim", objects=(_N1, _TWO)),
     Reason(
         title="no claim made of the template",
@@ -210,10 +205,7 @@ _CLAIMS = (
         objects=(_N1, _TWO, claim("train", ask('device.driver.split(".").size() > 9'))),
         outcome=Outcome.UNDECIDED,
     ),
-)
-"""The claim cannot be served by anything, or cannot be judged."""
-
-_NODES = (
+    # Nodes do not take the pod.
     Reason(
         title="the pod's nodeSelector",
         objects=(_N1, _TWO, TRAIN),
@@ -238,10 +230,7 @@ _NODES = (
             ],
         ),
     ),
-)
-"""Nodes do not take the pod."""
-
-_POOLS = (
+    # All of a pool, and incomplete pools.
     Reason(
         title="half of the slices are published",
         objects=(_N1, slice_("s1", npu(0), npu(1), count=2), TRAIN),
@@ -251,10 +240,7 @@ _POOLS = (
         title="all are wanted and one is held",
         objects=(_N1, _TWO, held(0), claim("train", ask(allocationMode="All"))),
     ),
-)
-"""All of a pool, and pools that are not whole."""
-
-_PODS = (
+    # The pod itself, and resources that it asks for without a claim.
     Reason(
         title="a scheduling gate",
         objects=(_N1, _TWO, TRAIN),
@@ -278,10 +264,7 @@ _PODS = (
         pod=_with_npus("train", 2),
         since="1.36",
     ),
-)
-"""The pod itself, and resources that it asks for without a claim."""
-
-_CHOICES = (
+    # Several claims, requests or nodes.
     Reason(
         title="the claim has a device of another node",
         objects=(_N1, node("n2", labels={"disk": "ssd"}), _TWO, held(0, name="train")),
@@ -310,15 +293,4 @@ _CHOICES = (
         objects=(_N1, slice_("s1", npu(0)), TRAIN, claim("more", ask())),
         pod=pod("train", "train", "more"),
     ),
-)
-"""Several claims, requests or nodes."""
-
-REASONS: tuple[Reason, ...] = (
-    *_DEVICES,
-    *_PARTS,
-    *_CLAIMS,
-    *_NODES,
-    *_POOLS,
-    *_PODS,
-    *_CHOICES,
 )

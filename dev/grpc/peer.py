@@ -1,4 +1,4 @@
-"""A peer unlike any client library: it sends a test's bytes."""
+"""A peer that sends a test's bytes, as no client library does."""
 
 from __future__ import annotations
 
@@ -24,32 +24,6 @@ MESSAGE = struct.pack(">?I", False, len(bytes(HELLO))) + bytes(HELLO)
 """A request on the wire."""
 
 
-def begin_call(
-    connection: h2.connection.H2Connection,
-    path: str = ECHO.path,
-    data: bytes = MESSAGE,
-    *,
-    end: bool = True,
-    grpc_timeout: str = "",
-) -> int:
-    """Begin a call with *data* of its request; returns the number of its stream."""
-    number = connection.get_next_available_stream_id()
-    headers = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", path),
-        (":authority", "localhost"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ]
-    if grpc_timeout:
-        headers.append(("grpc-timeout", grpc_timeout))
-    connection.send_headers(number, headers)
-    if data or end:
-        connection.send_data(number, data, end_stream=end)
-    return number
-
-
 class Peer:
     """One connection, made by `connected`; methods begin something, `flush` sends it."""
 
@@ -68,7 +42,21 @@ class Peer:
         grpc_timeout: str = "",
     ) -> int:
         """Begin a call with *data* of its request; returns the number of its stream."""
-        return begin_call(self.h2, path, data, end=end, grpc_timeout=grpc_timeout)
+        number = self.h2.get_next_available_stream_id()
+        headers = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", "localhost"),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ]
+        if grpc_timeout:
+            headers.append(("grpc-timeout", grpc_timeout))
+        self.h2.send_headers(number, headers)
+        if data or end:
+            self.h2.send_data(number, data, end_stream=end)
+        return number
 
     async def flush(self) -> None:
         """Send what was begun; does not fail if the server has cut the connection."""

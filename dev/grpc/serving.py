@@ -77,6 +77,6 @@ class Held:
         return PluginInfo(name=request.error)
 
     async def watch(self, request: RegistrationStatus, send: Send[PluginInfo]) -> None:
-        """Send one answer, then wait without end."""
+        """Send one answer, then wait as a call does."""
         await send(PluginInfo(name=request.error))
         await self(request)

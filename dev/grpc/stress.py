@@ -45,12 +45,12 @@ STUCK_SECONDS: Final = 60
 
 @dataclass
 class Figures:
-    """What was done, and what is left of it.
+    """The results of a run.
 
     Attributes:
         ends: How many calls ended how.
         stops: Seconds of each stop of the server.
-        left: What should not be there at the end, by what it is: empty if all is well.
+        left: Leaks at the end, by kind; empty if there are none.
     """
 
     ends: Counter[str] = field(default_factory=Counter)
@@ -68,7 +68,7 @@ class Stress:
     Args:
         path: The server's socket.
         calls: How many calls to make.
-        seed: Of what callers and handlers do; the order of tasks is trio's own choice.
+        seed: For what callers and handlers do; trio chooses the order of tasks.
     """
 
     def __init__(self, path: Path, calls: int, seed: int) -> None:

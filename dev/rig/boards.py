@@ -26,14 +26,14 @@ def die(number: int, *, gone: bool = False, vnpus: Collection[int] = ()) -> Chip
 
 
 def partition(number: int, template: str = "vir06_1c_16g", *, told: bool = True) -> VDevice:
-    """A vNPU, of which the Ascend driver tells some sizes, or none."""
+    """A vNPU; the Ascend driver reports some of its sizes, or none."""
     size = Resources(ai_cores=6, ai_cpus=1, memory_mib=16384)
     resources = size if told else Resources()
     return VDevice(id=number, template=template, in_use=False, resources=resources)
 
 
 def split(chip: Chip, *partitions: VDevice) -> Chip:
-    """The chip with vNPUs that somebody made by hand."""
+    """The chip with vNPUs made by hand."""
     return replace(chip, vnpus=tuple(each.id for each in partitions), vdevices=partitions)
 
 

@@ -87,7 +87,7 @@ class Node:
         return place
 
     def listen(self, path: Path) -> None:
-        """Let somebody listen on a socket."""
+        """Listen on a socket."""
         path.parent.mkdir(parents=True, exist_ok=True)
         listener = self._open.enter_context(socket.socket(socket.AF_UNIX))
         listener.bind(str(path))

@@ -1,4 +1,4 @@
-"""Boards to look at, and what stands between a look and the library."""
+"""Boards to look at, and a worker that notes the calls of a look."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Relay(DcmiWorker):
     """Hands each call on to another worker, unless it is refused.
 
     Attributes:
-        devices: The name of each call, and what it says hangs with it.
-        deadlines: How long each may take, by name.
-        alone: The names of those that must run alone.
+        devices: The name of each call, and the device that hangs with it.
+        deadlines: By the name of the call.
+        alone: The names of calls that must run alone.
         out: How many have not returned.
         refused: Names and devices of calls that are answered as if an earlier one hung.
     """

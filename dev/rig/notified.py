@@ -54,7 +54,7 @@ class Call:
     Attributes:
         name: As in syscalls(2).
         arguments: As the kernel gets them: numbers, and addresses in the caller's memory.
-        thread: Who makes it.
+        thread: The thread that makes it.
         ticket: What the kernel knows it by.
     """
 
@@ -82,8 +82,8 @@ class Calls:
     """The calls of a process that loads a filter for them.
 
     Args:
-        names: Which, as in syscalls(2); of openat, only what may change a file. What this machine
-            has not is left out.
+        names: As in syscalls(2); calls of openat only if they may change a file. Names that this
+            machine does not have are ignored.
     """
 
     def __init__(self, names: tuple[str, ...]) -> None:
@@ -132,7 +132,7 @@ class Calls:
                 raise
 
     def close(self) -> None:
-        """Close; who still makes such a call gets ENOSYS."""
+        """Close; a process that still makes such a call gets ENOSYS."""
         self._receiver.close()
         self._sender.close()
         if self._listener >= 0:
@@ -141,12 +141,12 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What the process that is to be asked loads.
+    """Loaded by the process under test.
 
     Attributes:
         program: For the kernel.
         seccomp: The number of the system call that loads it.
-        sender: Where the listener is sent to.
+        sender: Takes the listener.
     """
 
     program: bytes

@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 HANG_SECONDS: Final = 60.0
-"""After which what has not come will not come any more; on an idle machine it comes within one."""
+"""Ends a wait that has gone wrong; on an idle machine a right one takes less than a second."""
 
 
 async def until(is_true: Callable[[], bool]) -> None:

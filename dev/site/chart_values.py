@@ -77,7 +77,7 @@ def _at(tree: Any, path: list[str]) -> Any:
 def flags() -> dict[str, Any]:
     """The flags that values may give, each as its part of the schema.
 
-    A flag whose text has parts that are separated by commas is a list or an object here.
+    A flag that takes parts separated by commas is a list or an object here.
     """
     described = Settings.model_json_schema()["properties"]
     offered = {

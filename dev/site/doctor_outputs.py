@@ -1,14 +1,14 @@
-"""The outputs in docs/doctor.md: `python -m dev.site.doctor_outputs` makes them anew."""
+"""The outputs in docs/doctor.md: `python -m dev.site.doctor_outputs` makes them again."""
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dev.rig.compiled import compiled_simulator
 from dev.rig.doctor_nodes import ASCEND_BY_DEFAULT, POD, SESSION, Node, node
+from dev.site.markdown import with_output
 
 PAGE = Path(__file__).parent.parent.parent / "docs/doctor.md"
 
@@ -39,21 +39,13 @@ def make(scene: str, folder: Path) -> str:
         return made.doctor()[1]
 
 
-def with_output(page: str, scene: str, output: str) -> str:
-    """The page with that output."""
-    begin = re.escape(f"<!-- doctor: {scene} -->\n```text\n")
-    return re.sub(
-        f"({begin}).*?(```)", lambda found: f"{found[1]}{output}{found[2]}", page, flags=re.DOTALL
-    )
-
-
 def write_all() -> None:
     """Write all outputs into the page."""
     for scene in SCENES:
         with tempfile.TemporaryDirectory(prefix="npu-") as folder:
             output = make(scene, Path(folder))
         page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(with_output(page, scene, output), encoding="utf-8")
+        PAGE.write_text(with_output(page, f"doctor: {scene}", output), encoding="utf-8")
 
 
 if __name__ == "__main__":

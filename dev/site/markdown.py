@@ -64,6 +64,12 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
+def with_output(page: str, mark: str, output: str) -> str:
+    """The page with that output in the block below a comment."""
+    before, begin, rest = page.partition(f"<!-- {mark} -->\n```text\n")
+    return f"{before}{begin}{output}```{rest.partition('```')[2]}"
+
+
 def _links(page: str) -> Iterator[tuple[int, int]]:
     text = _blanked(_blanked(page, _FENCE), _CODE)
     for found in _LINK.finditer(text):

@@ -1,10 +1,9 @@
-"""The pictures of simulated nodes: `python -m dev.site.topology_pictures` makes them anew."""
+"""The pictures of simulated nodes: `python -m dev.site.topology_pictures` makes them again."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 import trio
 
 from dev.rig.compiled import compiled_simulator
+from dev.site.markdown import with_output
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
@@ -101,14 +101,6 @@ async def _hold(state_folder: Path, scene: Scene) -> None:
             )
 
 
-def with_matrix(page: str, scene: Scene, matrix: str) -> str:
-    """The page with that matrix below the command that prints it."""
-    command = re.escape(f"<!-- matrix of {scene.profile} -->\n```text\n")
-    return re.sub(
-        f"({command}).*?(```)", lambda found: f"{found[1]}{matrix}{found[2]}", page, flags=re.DOTALL
-    )
-
-
 def write_all() -> None:
     """Write the drawings, and the matrices in the page."""
     for scene in SCENES:
@@ -116,7 +108,7 @@ def write_all() -> None:
             matrix, drawing = make(scene, Path(folder))
         scene.file.write_text(drawing, encoding="utf-8")
         page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(with_matrix(page, scene, matrix), encoding="utf-8")
+        PAGE.write_text(with_output(page, f"matrix of {scene.profile}", matrix), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -146,8 +146,8 @@ EVENTS: Final = {
     ),
     Reason.POLICY_CHANGED: Told(
         "the Node",
-        "Somebody changed the multi-die policy of A3 ([A card](../guides/card.md)). What is held "
-        "keeps its form until it is released; claims that wait may need the other form.",
+        "The multi-die policy of A3 was changed by hand ([A card](../guides/card.md)). NPUs in use "
+        "keep their form until they are released; claims that wait may need the other form.",
     ),
     Reason.SEVERAL_PODS: Told(
         "the claim",

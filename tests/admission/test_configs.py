@@ -30,7 +30,7 @@ def with_config(kind: str, parameters: Any, *, driver: str = "npu.huawei.com") -
 
 
 def refusals(new: Object, old: Object | None = None) -> list[str]:
-    """What the policy has against somebody's write."""
+    """Why the policy refuses a write of a user."""
     resource = RESOURCES[new["kind"]]
     return POLICY.refusals(
         Request(resource=resource, group="resource.k8s.io", new=new, old=old, user="some")

@@ -26,7 +26,7 @@ def ours(kind: str = "Node", name: str = NODE) -> Object:
 
 
 def refusals(*, new: Object, old: Object | None = None) -> list[str]:
-    """What the policy has against a write of an Event."""
+    """Why the policy refuses a write of an Event."""
     return POLICY.refusals(Request(resource="events", new=new, old=old))
 
 
@@ -50,7 +50,7 @@ def test_what_the_driver_writes_is_let_through(about: tuple[str, str]) -> None:
     ],
     ids=str,
 )
-def test_nobody_elses_name_is_on_an_event(difference: Object) -> None:
+def test_an_event_has_no_foreign_source(difference: Object) -> None:
     """Neither as what reports nor as the source, which `kubectl describe` shows as From."""
     foreign = ours() | difference
     for asked in (

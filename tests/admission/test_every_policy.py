@@ -59,7 +59,7 @@ def test_what_cannot_be_judged_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_token_without_a_node_writes_nothing(name: str) -> None:
-    """It is bound to no pod, so nobody knows where it came from."""
+    """It is bound to no pod, so its origin is unknown."""
     told = OURS[name].refusals(asked(name, node=None))
     assert any("names no node" in each or "the agent on node  may" in each for each in told)
 

@@ -40,7 +40,7 @@ def pod(where: str = NODE, *, labels: Values = NONE, annotations: Values = NONE)
 
 
 def refusals(resource: str, *, new: Object | None, old: Object | None = None) -> list[str]:
-    """What the policies have against a write."""
+    """Why the policies refuse a write."""
     asked = Request(resource=resource, new=new, old=old)
     return [told for policy in POLICIES.values() for told in policy.refusals(asked)]
 

@@ -21,7 +21,7 @@ def stored(**spec: Any) -> Object:
 
 
 def refusals(*, new: Object | None = None, old: Object | None = None) -> list[str]:
-    """What the policy has against a write of slices."""
+    """Why the policy refuses a write of slices."""
     asked = Request(resource="resourceslices", group="resource.k8s.io", new=new, old=old)
     return POLICY.refusals(asked)
 

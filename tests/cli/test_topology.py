@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from dev.rig.boards import a3, die
-from dev.site.topology_pictures import PAGE, SCENES, Scene, make, with_matrix
+from dev.site.markdown import with_output
+from dev.site.topology_pictures import PAGE, SCENES, Scene, make
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.ascend.dcmi.types import Link
@@ -46,7 +47,7 @@ def test_the_committed_pictures_are_what_the_command_makes(scene: Scene, tmp_pat
     assert drawing == scene.file.read_text(encoding="utf-8")
     page = PAGE.read_text(encoding="utf-8")
     assert printed in page
-    assert with_matrix(page, scene, printed) == page
+    assert with_output(page, f"matrix of {scene.profile}", printed) == page
 
 
 # --- the matrix ----------------------------------------------------------------------------------

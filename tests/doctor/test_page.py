@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dev.rig.doctor_nodes import Node
-from dev.site.doctor_outputs import PAGE, SCENES, make, with_output
+from dev.site.doctor_outputs import PAGE, SCENES, make
+from dev.site.markdown import with_output
 from trio_npu_dra.tools.doctor.finding import Level
 
 
@@ -18,7 +19,7 @@ def test_committed_output_is_what_the_command_prints(folder: Path, scene: str) -
 
     page = PAGE.read_text(encoding="utf-8")
     assert output in page
-    assert with_output(page, scene, output) == page
+    assert with_output(page, f"doctor: {scene}", output) == page
 
 
 def test_every_level_and_check_is_explained(healthy: Node) -> None:

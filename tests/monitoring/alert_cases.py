@@ -183,7 +183,7 @@ CASES: Sequence[Case] = (
         labels={},
         quiet={
             "it keeps them": {f"npu_dra_server_keeps_taints{{{OLD}}}": ON},
-            "nobody asked yet": {f"npu_dra_registered{{{OLD}}}": ON},
+            "not known yet": {f"npu_dra_registered{{{OLD}}}": ON},
         },
     ),
     Case(
