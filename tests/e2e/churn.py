@@ -195,11 +195,6 @@ def churning(space: Space, node: NodeAccess) -> Iterator[Churn]:
     assert not thread.is_alive(), "a pod does not end"
 
 
-def kill_driver(driver: Driver) -> None:
-    """The daemon dies, and the kubelet restarts it."""
-    driver.kill()
-
-
 def roll_out(driver: Driver) -> None:
     """The DaemonSet is updated."""
     driver.cluster.kubectl("rollout", "restart", f"daemonset/{NAME}", "--namespace", NAMESPACE)
@@ -220,7 +215,7 @@ def disturb(driver: Driver, churn: Churn, seconds: float) -> Counter[str]:
     under a long churn is that done.
     """
     ends, done = time.monotonic() + seconds, Counter[str]()
-    restarts = (kill_driver, restart_kubelet, roll_out, kill_driver, roll_out)
+    restarts = (Driver.kill, restart_kubelet, roll_out, Driver.kill, roll_out)
     for restart in itertools.cycle(restarts):
         if time.monotonic() > ends and len(done) == len(set(restarts)):
             break

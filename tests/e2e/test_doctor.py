@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -22,17 +20,6 @@ def doctor(driver: Driver) -> tuple[int, list[dict[str, str]]]:
     text = driver.execute(*DOCTOR)
     findings, _, code = text.rstrip().rpartition("\n")
     return int(code), json.loads(findings)["findings"]
-
-
-@contextmanager
-def used(driver: Driver, number: int, pid: int) -> Iterator[None]:
-    """A process of the node is on a chip."""
-    with driver.board() as board:
-        board.set_processes(number, [(pid, 1 << 20)])
-        try:
-            yield
-        finally:
-            board.set_processes(number, [])
 
 
 def test_pod_sees_all_of_a_healthy_node(driver: Driver) -> None:
@@ -60,8 +47,12 @@ def test_pod_sees_all_of_a_healthy_node(driver: Driver) -> None:
 def test_process_of_the_node_on_an_npu_is_a_problem(driver: Driver) -> None:
     """It is no pod's, and the exit code says that there is a problem."""
     pid = int(driver.node.execute("pgrep", "-o", "-x", "containerd"))
-    with used(driver, 3, pid):
-        code, found = doctor(driver)
+    with driver.board() as board:
+        board.set_processes(3, [(pid, 1 << 20)])
+        try:
+            code, found = doctor(driver)
+        finally:
+            board.set_processes(3, [])
 
     assert code == 1
     (problem,) = (each["text"] for each in found if each["level"] == "problem")

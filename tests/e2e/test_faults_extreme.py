@@ -68,11 +68,6 @@ def calling(driver: Driver) -> Iterator[Calls]:
         calls.close()
 
 
-def forget_peak(driver: Driver) -> None:
-    """Reset the kernel's measure of the most memory."""
-    Path(f"/proc/{driver.pid()}/clear_refs").write_text("5")
-
-
 def heard_events(faults: Faults) -> float:
     """How many fault events the daemon has received."""
     name = "npu_dra_fault_events_total"
@@ -116,7 +111,7 @@ def test_storm_of_events_ends_in_the_right_state(
     unhealthy = {"npu-1", "npu-6"}
     before, pid = driver.devices(), driver.pid()
     rss = driver.memory_mib()["VmRSS"]
-    forget_peak(driver)
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the kernel's VmHWM
     heard = heard_events(faults)
     mark, began = driver.cluster.audit_mark(), time.monotonic()
     with calling(driver) as calls:

@@ -186,15 +186,10 @@ def test_each_node_has_its_own_board(driver: Driver, space: Space) -> None:
 
 
 @pytest.mark.usefixtures("union")
-def test_modules_are_published(driver: Driver) -> None:
-    """Under the union policy each card is one device, and no die is one of its own."""
+def test_container_has_both_dies_of_its_module(driver: Driver, space: Space) -> None:
+    """It has no other die: in npu-smi, in /dev and in the CDI file; each card is one device."""
     types = {name: one["attributes"]["type"] for name, one in driver.devices().items()}
     assert types == {module: {"string": "module"} for module in MODULES}
-
-
-@pytest.mark.usefixtures("union")
-def test_container_has_both_dies_of_its_module(driver: Driver, space: Space) -> None:
-    """It has no other die: in npu-smi, in /dev and in the CDI file."""
     assert_has_dies(driver, space, f"{OWN}.cardId == 3", {"module-3": (6, 7)})
 
 
@@ -290,17 +285,15 @@ WANTED = (("every", len(DIES)), ("others", len(DIES) - 2))
 
 
 @pytest.mark.usefixtures("independent")
-def test_dies_are_published_with_their_modules(driver: Driver) -> None:
-    """Under the independent policy each die is a device, and says which module it is of."""
+def test_container_has_its_die_alone(driver: Driver, space: Space) -> None:
+    """It does not have the other die of its card: in npu-smi, in /dev and in the CDI file.
+
+    Each die is a device, which names its module.
+    """
     modules = {name: one["attributes"]["module"] for name, one in driver.devices().items()}
     assert modules == {
         f"npu-{die.physical_id}": {"string": f"module-{die.card_id}"} for die in A3.devices
     }
-
-
-@pytest.mark.usefixtures("independent")
-def test_container_has_its_die_alone(driver: Driver, space: Space) -> None:
-    """It does not have the other die of its card: in npu-smi, in /dev and in the CDI file."""
     assert_has_dies(driver, space, f"{OWN}.physicalId == 7", {"npu-7": (7,)})
 
 

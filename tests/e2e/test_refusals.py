@@ -37,17 +37,6 @@ def unjudged(driver: Driver) -> Iterator[None]:
     cluster.wait(judged, "the policy with effect")
 
 
-def test_event_says_that_the_device_does_not_exist(driver: Driver, space: Space) -> None:
-    """The claim names a device that the node does not have."""
-    space.apply(claim("npu"), pod("user", "npu", is_gated=True))
-    space.allocate("npu", "user", npu="npu-99")
-    space.ungate("user")
-
-    event = space.wait_event("user", "FailedPrepareDynamicResources", "npu-99")
-    assert f"device npu-99 does not exist on node {driver.cluster.node.name} any more" in event
-    assert driver.traces() == []
-
-
 @pytest.mark.usefixtures("unjudged")
 def test_event_names_the_wrong_field_of_a_config(driver: Driver, space: Space) -> None:
     """An opaque config has a field that the driver does not know."""
