@@ -41,28 +41,6 @@ async def test_a_claim_gets_the_partitions_that_it_was_allocated(cut: CutNode) -
     assert cut.is_clean()
 
 
-async def test_two_claims_have_a_partition_of_one_chip_each(cut: CutNode) -> None:
-    """Two instances prepare them at once; the same partition and the whole chip are refused."""
-    for number, name in enumerate("abc"):
-        cut.store(name, quarter(number))
-    cut.store("twin", quarter(0))
-    cut.store("whole", "npu-0")
-    one, other = cut.driver(Patience(held=0.0)), cut.driver(Patience(held=0.0))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(one.prepare, "a", "b")
-        nursery.start_soon(other.prepare, "c")
-
-    assert cut.disk.cdi_uids() == {"uid-a", "uid-b", "uid-c"}
-    assert len(cut.templates()) == 3
-    for name in ("twin", "whole"):
-        assert "is held by claim" in await one.prepare(name)
-    await one.unprepare("a", "b")
-    assert len(cut.templates()) == 1
-    await other.unprepare("c")
-    assert cut.is_clean()
-
-
 async def test_a_vnpu_that_took_the_place_of_ours_is_not_removed(cut: CutNode) -> None:
     """Somebody destroyed ours and made another one of that id."""
     driver = await cut.prepared()
@@ -75,22 +53,6 @@ async def test_a_vnpu_that_took_the_place_of_ours_is_not_removed(cut: CutNode) -
 
 
 # --- failures ------------------------------------------------------------------------------------
-
-
-async def test_a_create_that_fails_is_that_claims_error(cut: CutNode) -> None:
-    """It keeps its hold, gets nothing else instead, and the next call tries again."""
-    cut.control.set_return_code("dcmi_create_vdevice", -8005, device=0)
-    cut.store("a", quarter(0))
-    cut.store("b", quarter(0, chip=1))
-    driver = cut.driver()
-    error = await driver.prepare("a", "b")
-    assert error.startswith("npu-0-vir05-1c-8g-0 cannot be cut off npu-0: dcmi_create_vdevice")
-    assert cut.disk.cdi_uids() == {"uid-b"}
-    assert cut.disk.record("uid-a")["pieces"][quarter(0)]["vnpu"] is None
-    cut.control.release("dcmi_create_vdevice", device=0)
-    assert await driver.prepare("a") == ""
-    await driver.unprepare("a", "b")
-    assert cut.is_clean()
 
 
 async def test_no_room_because_somebody_cut_by_hand_is_said(cut: CutNode) -> None:
