@@ -127,6 +127,9 @@ PLACES: Final[Mapping[str, Callable[[ChipFamily], object]]] = {
         and (not TRAITS[family].splits or family in {row[0] for row in CHIPS.values()})
     ),
     "docs/mindcluster.md: its labels": says_its_labels,
+    "k8s/examples/device-classes.yaml: a class": lambda family: (
+        f'model == "{family}"' in (ROOT / "k8s/examples/device-classes.yaml").read_text()
+    ),
     "charts/trio-npu-dra/values.schema.json: a class (just generated)": may_have_a_class,
 }
 """What each family needs beside its member of `ChipFamily`, in the order of writing it."""

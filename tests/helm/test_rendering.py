@@ -15,6 +15,7 @@ from dev.site.chart_values import CHART, ROOT
 from tests.helm.chart import Objects, kustomized, objects, template, without_labels
 from trio_npu_dra import __version__
 from trio_npu_dra.agent.settings import Settings, add_flags
+from trio_npu_dra.ascend.model import ChipFamily
 
 NAME = "ascend-npu-dra-kubeletplugin"
 MONITORING = {"podMonitor": True, "rules": True, "dashboard": True}
@@ -72,11 +73,10 @@ def test_monitoring_has_the_labels_that_prometheus_wants() -> None:
 
 
 def test_families_have_the_classes_of_the_example() -> None:
-    """Of the families that it shows."""
+    """One for each family."""
     text = (ROOT / "k8s/examples/device-classes.yaml").read_text(encoding="utf-8")
     shown = {key: about for key, about in objects(text).items() if key[0] == "DeviceClass"}
-    families = ("Ascend310P", "Ascend910", "Ascend910B", "Ascend910A3", "Ascend950")
-    found = rendered({"deviceClasses": {"families": {family: {} for family in families}}})
+    found = rendered({"deviceClasses": {"families": {family: {} for family in ChipFamily}}})
     assert found == rendered() | shown
 
 

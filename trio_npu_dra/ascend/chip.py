@@ -102,7 +102,7 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
     )
     described = _split(dcmi, described, before, facts)
     described = _in_super_pod(dcmi, described, before, facts)
-    if traits.needs_ub_files:
+    if traits.uses_unified_bus:
         board = facts.read("main board", before.mainboard_id, dcmi.mainboard_id, ref)
         described = replace(described, mainboard_id=board)
     return described, facts.problem
@@ -173,7 +173,7 @@ def _in_super_pod(dcmi: Dcmi, chip: Chip, known: Chip, facts: TolerantReader) ->
         return chip
     place = facts.read("super pod", _place_of(known), dcmi.super_pod, chip.ref)
     kind = known.super_pod_type
-    if TRAITS[chip.family].needs_ub_files:
+    if TRAITS[chip.family].uses_unified_bus:
         kind = facts.read("super pod type", kind, dcmi.super_pod_type, chip.ref)
     return replace(
         chip,

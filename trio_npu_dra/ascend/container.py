@@ -84,7 +84,7 @@ def root_info_mounts(
 
 def ub_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
     """The user space of the host's unified bus, read-only, for families that need it."""
-    files = ub_files(host) if TRAITS[family].needs_ub_files else ()
+    files = ub_files(host) if TRAITS[family].uses_unified_bus else ()
     return tuple(Mount(container_path=path, host_path=path) for path in files)
 
 

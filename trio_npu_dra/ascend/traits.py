@@ -95,7 +95,8 @@ class Traits:
         has_docker_manager: Whether a second node of the manager is meant for containers.
         driver_paths: Files and folders of the Ascend driver that it gets; those that exist.
         reads_root_info: Whether its HCCL reads `/etc/hccl_rootinfo.json` (HCCL's documents).
-        needs_ub_files: Whether it works over the host's unified bus (`ascend.unified_bus`).
+        uses_unified_bus: Whether it works over the host's unified bus (`ascend.unified_bus`).
+        ub_topologies: Its folder of topologies for HCCL, below that of the Ascend driver.
         resource: The resource of Huawei's device plugin, without the domain.
         accelerator: Value of MindCluster's Node label `accelerator`; empty for none.
         accelerator_types: Values of the label `accelerator-type`, by the kind of board.
@@ -124,7 +125,8 @@ class Traits:
     has_docker_manager: bool = False
     driver_paths: tuple[str, ...] = _DRIVER_PATHS
     reads_root_info: bool = False
-    needs_ub_files: bool = False
+    uses_unified_bus: bool = False
+    ub_topologies: str = ""
     resource: str
     accelerator: str
     accelerator_types: Mapping[int | None, str] = field(default_factory=dict)
@@ -210,7 +212,8 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             node_folders=_UB_FOLDERS,
             driver_paths=(*_DRIVER_PATHS, TOPOLOGY_FOLDER),
             reads_root_info=True,
-            needs_ub_files=True,
+            uses_unified_bus=True,
+            ub_topologies="950",
             resource="npu",
             accelerator="huawei-npu",
             server_kind="npu",

@@ -42,9 +42,10 @@ def ub_files(host: Host) -> tuple[str, ...]:
 
 def topology_file(host: Host, chip: Chip) -> str | None:
     """The path of the topology that HCCL needs for a board with this chip, if the host has it."""
-    if not TRAITS[chip.family].needs_ub_files or (name := _topology_name(chip)) is None:
+    folder = TRAITS[chip.family].ub_topologies
+    if not folder or (name := _topology_name(chip)) is None:
         return None
-    path = f"{TOPOLOGY_FOLDER}/950/{name}.json"
+    path = f"{TOPOLOGY_FOLDER}/{folder}/{name}.json"
     return path if host.existing(path) else None
 
 
