@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dev.fuzz.values import anything, documents, encoded, expanded, mangled, spoilt
 from tests.claims.node import DRIVER, POOL, board, ref
-from trio_npu_dra.agent.claims.plan import allocation_of, offers_of
+from trio_npu_dra.agent.claims.allocation import allocation_of, offers_of
 from trio_npu_dra.agent.devices.build import build_devices
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trio_npu_dra.agent.claims.plan import allocation_of
+from trio_npu_dra.agent.claims.allocation import allocation_of
 from trio_npu_dra.agent.claims.planner import ClaimReader
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind, SharedClaim
 from trio_npu_dra.agent.holds.ledger import Ledger

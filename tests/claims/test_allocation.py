@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.claims.node import DRIVER, POOL, board, claim, config, npu, ref, result
-from trio_npu_dra.agent.claims.plan import allocation_of, check_partitions, offers_of
+from trio_npu_dra.agent.claims.allocation import allocation_of, check_partitions, offers_of
 from trio_npu_dra.agent.holds.entry import Allocated
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import Board, ChipFamily, ChipHealth, Fault, FaultLevel
