@@ -17,6 +17,7 @@ from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.device_plugin.assignment import partitions_of
 from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
+from trio_npu_dra.agent.holds.entry import EntryState
 from trio_npu_dra.agent.holds.hold import conflict
 from trio_npu_dra.kit.base.errors import AllocationRefused
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice, PluginDevice
@@ -29,6 +30,8 @@ async def test_an_allocation_is_held_before_it_is_answered(node: NodeOnDisk) -> 
     assert names == [["npu.huawei.com/device=Ascend910-1"], ["npu.huawei.com/device=Ascend910-3"]]
     unknown = "a pod of a device plugin"
     assert await instance.held() == {"npu-1": unknown, "npu-3": unknown}
+    states = {entry.state for entry in instance.ledger.by_uid.values()}
+    assert states == {EntryState.READY}
     spec = json.loads((node.cdi_root / "npu.huawei.com-device.json").read_bytes())
     assert [device["name"] for device in spec["devices"]][3] == "Ascend910-3"
     assert await Instance(node, Kubelet()).held() == {"npu-1": unknown, "npu-3": unknown}

@@ -224,6 +224,13 @@ async def test_the_kubelet_is_not_asked_while_it_waits_for_allocate(node: NodeOn
     assert await instance.held() == {"npu-1": "ml/forger", "npu-5": "ml/train"}
 
 
+async def test_shares_are_given_whatever_was_chosen(node: NodeOnDisk) -> None:
+    """Schedulers choose whole chips."""
+    instance = Instance(node, Kubelet(), chooser=Scheduler([choice("train", 5)]))
+    instance.plugin.offer([whole(npu(0)), replace(whole(npu(1)), share=0)])
+    assert await instance.plugin.allocate([["Ascend910-0", "Ascend910-1-0"]])
+
+
 async def test_who_holds_a_chosen_chip_may_not_be_known_yet(node: NodeOnDisk) -> None:
     """The pod itself is no reason."""
     scheduler = Scheduler()

@@ -16,6 +16,7 @@ from tests.claims.test_cancelled import cancelled_at, keep_busy
 from tests.device_plugin.instance import Instance, Kubelet, with_ids
 from tests.reliability.disk import Disk
 from trio_npu_dra.agent.device_plugin.pods import SOON_SECONDS
+from trio_npu_dra.agent.holds.entry import EntryState
 from trio_npu_dra.kit.base.errors import AllocationRefused
 
 SHARES = 4
@@ -46,6 +47,7 @@ async def test_a_chip_is_shared_from_the_first_pod_to_the_last(
     names = await instance.plugin.allocate([[share(2, 0)]])
     assert names == [["npu.huawei.com/device=Ascend910-2"]]
     assert instance.flags.on == {2}
+    assert [one.state for one in instance.ledger.by_uid.values()] == [EntryState.READY]
     await instance.plugin.allocate([[share(2, 3)]])
     kubelet.devices = with_ids("a", share(2, 0)) + with_ids("b", share(2, 3))
     await instance.look_until_sure()
@@ -84,13 +86,16 @@ async def test_a_chip_in_use_is_not_shared_and_the_pod_is_told_who_uses_it(
 ) -> None:
     """What was noted is taken back; the repair of claims leaves it alone."""
     del autojump_clock
+    chips = [replace(chip, device_share=False) for chip in node.board.value.chips]
+    node.board.set(replace(node.board.value, chips=tuple(chips)))
     instance = started(node, kubelet)
     instance.flags.used_by[2] = (4711,)
     with pytest.raises(AllocationRefused, match="while nobody uses it, and it is in use by proc"):
         await instance.plugin.allocate([[share(2, 0)]])
+    instance.flags.used_by.clear()
     await instance.repair.reconcile(is_first=True)
     assert (await instance.held()).keys() == {"npu-2-0"}
-    instance.flags.used_by.clear()
+    assert instance.flags.changes == []
     await instance.look_until_sure()
     assert await instance.held() == {}
     assert not instance.noted
