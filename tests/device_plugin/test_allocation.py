@@ -154,6 +154,25 @@ async def test_a_file_says_what_was_in_resources(node: NodeOnDisk) -> None:
     assert devices_before(node.cdi()) == {}
 
 
+def test_a_file_that_cannot_be_written_is_said_once_and_written_later(
+    node: NodeOnDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without devices there is none."""
+    file = Instance(node, Kubelet()).file
+    devices = {one.cdi_name: one.held for one in chips(1)}
+    for count in (1, 2):
+        node.cdi_root.write_text("a file where the folder should be")
+        for _ in range(2):
+            file.keep(devices)
+        assert [one.levelname for one in caplog.records] == ["ERROR"] * count
+        node.cdi_root.unlink()
+        file.keep(devices)
+        (path,) = node.cdi_root.iterdir()
+        assert path.stat().st_mode & 0o777 == 0o644
+        file.keep({})
+        node.cdi_root.rmdir()
+
+
 async def test_pods_get_no_cdi_file_of_a_claim(node: NodeOnDisk) -> None:
     """The repair leaves their records alone."""
     instance = Instance(node, Kubelet())

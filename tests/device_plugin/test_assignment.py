@@ -216,6 +216,14 @@ def test_each_device_is_where_it_belongs(case: Case) -> None:
         assert [offer.name for offer in in_pool(case.holds, case.text, case.board)] == case.pool
 
 
+def test_a_pods_device_is_as_healthy_as_its_chip_is_now() -> None:
+    """The pod's record has the chip as it was when the pod got it."""
+    (found,) = resource_devices(
+        GONE, given(2).entry().holds, Selection.parse("2"), given=[given(2)], unused=frozenset()
+    ).values()
+    assert [(one.id, one.is_healthy) for one in found] == [("Ascend910-2", False)]
+
+
 def test_a_resource_stays_until_its_last_pod_has_ended() -> None:
     """Without devices: the kubelet starts no container of a pod that names an unknown resource."""
     none = Selection.parse("")
@@ -230,6 +238,7 @@ def test_a_chip_in_unknown_use_is_unclear_unless_a_claim_has_it() -> None:
     """Whether it goes to a resource or leaves one; meanwhile it is not in the pool."""
     found = unclear(BOARD, [of_claim(1)], Selection.parse("0-2"), unused=nodes([0]))
     assert [chip.physical_id for chip in found] == [2]
+    assert unclear(GONE, [], Selection.parse("1-2"), unused=frozenset()) == ()
     leaving, holds = [0, 1], [of_claim(1)]
     names = [offer.name for offer in in_pool(holds, "", leaving=leaving)]
     assert names == ["npu-1", "npu-2", "npu-3"]

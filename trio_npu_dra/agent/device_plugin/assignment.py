@@ -116,7 +116,7 @@ def _beside(
         (one.share, one.partition is None) in ways for one in mine
     )
     found = {(one.resource, one.id): one for one in wanted if are_alike} | held
-    return sorted(found.values(), key=lambda one: one.part or 0)
+    return list(found.values())
 
 
 def unclear(
