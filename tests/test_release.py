@@ -59,17 +59,18 @@ def test_version_without_notes_is_refused(version: str, words: str) -> None:
         release.notes(CHANGELOG, version)
 
 
-def test_builder_that_cannot_fix_times_is_refused(tmp_path: Path) -> None:
-    """The error names the setting and the builders that can."""
-    with pytest.raises(SystemExit, match=r"NPU_DRA_BUILDER is docker: .* buildah or podman"):
-        release.check("docker", tmp_path)
-
-
-def test_folder_with_files_is_refused(tmp_path: Path) -> None:
-    """Files of another version would get into the checksums."""
+@pytest.mark.parametrize(
+    ("builder", "words"),
+    [
+        ("docker", r"NPU_DRA_BUILDER is docker: .* buildah or podman"),  # it cannot fix times
+        ("buildah", "is not empty"),  # files of another version would get into the checksums
+    ],
+)
+def test_unfit_builder_or_folder_is_refused(tmp_path: Path, builder: str, words: str) -> None:
+    """The error names the setting and the builders that can, or the folder."""
     (tmp_path / "old").touch()
-    with pytest.raises(SystemExit, match="is not empty"):
-        release.check("buildah", tmp_path)
+    with pytest.raises(SystemExit, match=words):
+        release.check(builder, tmp_path)
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_build_of_a_source_archive_says_that_it_knows_none(tree: Path) -> None:
 
 
 def test_overlay_has_the_image_of_this_tree(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed tree has another name, so Kubernetes replaces pods of the old one."""
+    """A changed tree has another name, so pods are replaced; or it has the image that is named."""
     name, images = commit(tree), []
     monkeypatch.delenv("NPU_DRA_IMAGE", raising=False)
     for change in ("", "# changed\n"):
@@ -133,9 +133,6 @@ def test_overlay_has_the_image_of_this_tree(tree: Path, monkeypatch: pytest.Monk
     base = "docker.io/library/dra-npu"
     assert old == new == {"name": base, "newName": base}
 
-
-def test_overlay_has_the_image_that_is_named(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a registry with a port."""
     monkeypatch.setenv("NPU_DRA_IMAGE", "registry.example.com:5000/npu/dra-npu:mine")
     run(tree, "just", "overlay")
     (image,) = yaml.safe_load((tree / "build/overlay/kustomization.yaml").read_text())["images"]

@@ -118,15 +118,11 @@ _Put: TypeAlias = Callable[[Rig, Path, int], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """Something foreign in the driver's folders.
+    """Something foreign in the driver's folders, described as an attack is.
 
     Attributes:
-        number: As for an attack.
         place: Its place; two with the same place cannot be there at once.
-        name: A description, with a place for the size.
         put: Puts it there, with a size, and removes it at the end.
-        small: The size in tests.
-        full: The size in the table.
     """
 
     number: str

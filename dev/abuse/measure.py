@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
 import trio
 
@@ -20,13 +19,7 @@ MORE_MEMORY = 16.0
 
 @dataclass(slots=True)
 class Served:
-    """The results of one kind of call, made over and over.
-
-    Attributes:
-        count: How many ended.
-        failures: The failures, in words.
-        slowest: Seconds of the longest one.
-    """
+    """The results of one kind of call, made over and over; `slowest` is in seconds."""
 
     count: int = 0
     failures: list[str] = field(default_factory=list)
@@ -37,9 +30,7 @@ class Served:
         """How many got the right answer."""
         return self.count - len(self.failures)
 
-    async def keep_calling(
-        self, call: Callable[[], Awaitable[str]], *, pause: float, stop: trio.Event
-    ) -> None:
+    async def keep_calling(self, call: Callable[[], Awaitable[str]], stop: trio.Event) -> None:
         """Call until *stop*, and wait for the last call."""
         while not stop.is_set():
             since = trio.current_time()
@@ -48,7 +39,7 @@ class Served:
             self.count += 1
             if failure:
                 self.failures.append(failure)
-            await trio.sleep(pause)
+            await trio.sleep(0.02)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,10 +98,17 @@ async def measure(
         seconds: How long it lasts at least.
         patience: Seconds for those rounds, and then for the figures to be as before.
     """
+
+    async def watch() -> None:
+        """Keep the peak, also of a daemon that will end."""
+        while True:
+            outcome.see(node.peak())
+            await trio.sleep(0.05)
+
     outcome = Outcome(before=node.before, peak=node.before, after=node.before)
     lines = node.log_lines()
     async with trio.open_nursery() as watchers:
-        watchers.start_soon(_watch, node, outcome)
+        watchers.start_soon(watch)
         try:
             async with attack, _used(node, outcome):
                 await trio.sleep(seconds)
@@ -133,20 +131,10 @@ async def _used(node: Node, outcome: Outcome) -> AsyncIterator[None]:
     """Claims come and go, and the kubelet probes; waits for the last calls."""
     stop = trio.Event()
     async with trio.open_nursery() as callers:
-        for served, call, pause in (
-            (outcome.claims, node.prepare_and_unprepare, 0.02),
-            (outcome.probes, node.probe, 0.02),
-        ):
-            callers.start_soon(partial(served.keep_calling, call, pause=pause, stop=stop))
+        callers.start_soon(outcome.claims.keep_calling, node.prepare_and_unprepare, stop)
+        callers.start_soon(outcome.probes.keep_calling, node.probe, stop)
         yield
         stop.set()
-
-
-async def _watch(node: Node, outcome: Outcome) -> None:
-    """Keep the peak, also of a daemon that will end."""
-    while True:
-        outcome.see(node.peak())
-        await trio.sleep(0.05)
 
 
 async def _settle(node: Node, outcome: Outcome, patience: float) -> None:

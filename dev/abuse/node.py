@@ -32,12 +32,7 @@ class HarmDone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The resources of a process.
-
-    Attributes:
-        descriptors: Open files and connections.
-        memory: Resident memory in MiB.
-    """
+    """Open files and connections of a process, and its resident memory in MiB."""
 
     descriptors: int
     memory: float
@@ -48,8 +43,6 @@ class Node:
     """The daemon, and the kubelet that it serves.
 
     Attributes:
-        rig: Folders, board and API server.
-        agent: The daemon's process.
         kubelet: A kubelet that has registered the daemon.
         port: The port of the daemon's pages.
         front: The proxy before the API server.

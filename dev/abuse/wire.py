@@ -18,10 +18,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 async def connect(where: int | Path, *, receive_buffer: int = 0) -> trio.SocketStream:
     """Connect to a port of this machine, or to a unix socket.
 
-    Args:
-        where: The port or the path.
-        receive_buffer: Bytes that the kernel keeps for a client that does not read; 0: its own
-            choice.
+    With a *receive_buffer* the kernel keeps no more bytes for a client that does not read.
     """
     family = socket.AF_UNIX if isinstance(where, Path) else socket.AF_INET
     connection = trio.socket.socket(family)
@@ -109,8 +106,8 @@ async def crowd(
 
     Args:
         clients: How many.
-        one: What a client does on one connection; it ends when the connection does.
-        pause: Seconds before it connects again.
+        one: The life of one connection.
+        pause: Seconds before a client connects again.
     """
 
     async def insist() -> None:

@@ -60,14 +60,7 @@ class Alone:
 
 
 class Meter:
-    """Measures one phase after another of the nodes that reach the API server by a relay.
-
-    Args:
-        plane: The API server's.
-        relay: The relay.
-        user: The nodes' user in the audit log.
-        alone: What is spent without them.
-    """
+    """Measures phases of nodes that are a *user* in the audit log and connect through a relay."""
 
     def __init__(self, plane: ControlPlane, relay: Relay, *, user: str, alone: Alone) -> None:
         self._plane, self._relay, self._user, self._alone = plane, relay, user, alone

@@ -39,8 +39,6 @@ class Driver:
 
     Attributes:
         name: What tables call it.
-        program: Its process.
-        caller: The kubelet's side of it.
         state: The folder of its service socket, where drivers keep records.
         allocations: For each device that it published, the result of an allocation.
         get_info_ms: From its start until it had answered GetInfo.
@@ -59,11 +57,7 @@ class Driver:
     def start(cls, command: Command, api: Api, *, folder: Path, kubeconfig: Path) -> Driver:
         """Start it on a node of its own, which must exist, and wait until it has published.
 
-        Args:
-            command: The command to start.
-            api: The API server to which it publishes.
-            folder: For its files, made if it is missing; its name is the node's.
-            kubeconfig: Its identity at the API server, unless it has that of a pod.
+        Its files are in *folder*, which has the node's name. A driver in a pod needs no kubeconfig.
         """
         registrar, plugins = folder / "registry", folder / "plugins"
         for place in (registrar, plugins, folder / "cdi"):

@@ -19,10 +19,7 @@ from trio_npu_dra.kit.pool import PoolAccepted, PoolContent, PublisherStatus, Sl
 class PublishingNode:
     """What a node's daemon does at the API server while no claim comes and nothing is reported.
 
-    Attributes:
-        pool: What it publishes.
-        status: How far that is.
-        accepted: How often the API server was found to have all of it.
+    `accepted` counts how often the API server was found to have all of its pool.
     """
 
     def __init__(

@@ -53,12 +53,7 @@ PAUSES: Final = {EVENTS: (0.1, 0.4), POLLING: (0.0, 5.0)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A fault that began or ended.
-
-    Attributes:
-        made_at: When the board was changed, in seconds since 1970.
-        seen_at: When the watch saw the device with its new health.
-    """
+    """When a fault began or ended on the board, and when the watch saw it, since 1970."""
 
     made_at: float
     seen_at: float
@@ -66,14 +61,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A driver with a board of its own.
-
-    Attributes:
-        simulated: The board's files.
-        board: Its handle.
-        kubeconfig: The driver's identity at the API server.
-        node: Its node; also its name as a user.
-    """
+    """A driver with a board of its own; the name of its node is its user, too."""
 
     simulated: SimulatedBoard
     board: BoardControl

@@ -47,13 +47,7 @@ print(json.dumps({each.name: each.version for each in distributions()}))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image whose programs can be started.
-
-    Attributes:
-        root: The folder with its files.
-        mounts: The program that holds its mounts; they end with it.
-        environment: That of its programs.
-    """
+    """An image with programs that can be started; its mounts end with the program `mounts`."""
 
     root: Path
     mounts: Program

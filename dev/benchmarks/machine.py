@@ -79,11 +79,7 @@ def facts(folder: Path, kubernetes: str) -> list[str]:
 
 
 def python_build(words: Sequence[str]) -> str:
-    """What a Python is, and whether it was built with the profile of a run (PGO).
-
-    Args:
-        words: The command that starts it.
-    """
+    """The version of the Python that a command starts, and whether it was built with PGO."""
     version, arguments, program = json.loads(run(*words, "-c", _BUILD))
     if Path(program).parent == Path("/usr/bin"):
         # Debian turns PGO on by its own rules, not by an argument of configure.

@@ -65,15 +65,15 @@ class StaticApi:
         if name:
             is_within = "namespaces" in parts and plural != "namespaces"
             namespace = parts[parts.index("namespaces") + 1] if is_within else None
-            named = [one for one in found if _key(one) == (name, namespace)]
+            named = [
+                one
+                for one in found
+                if one["metadata"]["name"] == name and one["metadata"].get("namespace") == namespace
+            ]
             missing = {"kind": plural, "name": name}
             status = {"kind": "Status", "reason": "NotFound", "details": missing}
             return (200, named[0]) if named else (404, status)
         return 200, _page(_selected(found, query.get("fieldSelector", "")), query)
-
-
-def _key(one: Wire) -> tuple[str, str | None]:
-    return one["metadata"]["name"], one["metadata"].get("namespace")
 
 
 def _selected(objects: Sequence[Wire], selector: str) -> list[Wire]:
@@ -99,7 +99,13 @@ def _page(objects: list[Wire], query: dict[str, str]) -> Wire:
 @contextmanager
 def served(api: StaticApi, folder: Path) -> Iterator[Path]:
     """Serve it; the value is a kubeconfig for it."""
-    socket = folder / "api.sock"
+    socket, config = folder / "api.sock", folder / "kubeconfig"
+    content = {
+        "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": f"unix://{socket}"}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test"}}],
+    }
+    config.write_text(json.dumps(content))
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -143,19 +149,8 @@ def served(api: StaticApi, folder: Path) -> Iterator[Path]:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield _kubeconfig(folder, socket)
+            yield config
         finally:
             api.ended.set()
             server.shutdown()
             thread.join()
-
-
-def _kubeconfig(folder: Path, socket: Path) -> Path:
-    path = folder / "kubeconfig"
-    config = {
-        "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": f"unix://{socket}"}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test"}}],
-    }
-    path.write_text(json.dumps(config))
-    return path

@@ -33,15 +33,7 @@ def start(
     calls: Filter | None = None,
     constants: Mapping[str, object] = MappingProxyType({}),
 ) -> ForkServerProcess:
-    """Start the daemon.
-
-    Args:
-        environment: All of its environment.
-        log: The file for its standard error.
-        limits: How much it may have of a resource, by `resource.RLIMIT_...`.
-        calls: Before which system calls it is asked.
-        constants: Of its modules, by their names with that of the module, those that differ.
-    """
+    """Start the daemon with just this environment; see `dev.rig.agent.running_agent`."""
     arguments = (dict(environment), log, dict(limits), calls, dict(constants))
     process = _context.Process(target=_serve, args=arguments)
     process.start()

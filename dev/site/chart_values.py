@@ -9,6 +9,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +38,7 @@ OF_THE_POD: Final = frozenset(
 """Settings that the manifests fix, because they belong together with other parts of these."""
 _VALUES_HEAD: Final = "| value | default | meaning |"
 _FLAGS_HEAD: Final = "| flag | takes | default | meaning |"
+_KEPT: Final = ("type", "enum", "minimum", "maximum", "default", "description")
 _KEY: Final = re.compile(r"( *)([\w./-]+):")
 
 
@@ -61,17 +64,11 @@ def values() -> list[Value]:
         if key := _KEY.match(line):
             path[len(key[1]) // 2 :] = [key[2]]
             if comment:
-                default = _at(defaults, path)
+                default = reduce(getitem, path, defaults)
                 meaning = " ".join(comment)
                 found.append(Value(path=tuple(path), default=default, meaning=meaning))
         comment = []
     return found
-
-
-def _at(tree: Any, path: list[str]) -> Any:
-    for step in path:
-        tree = tree[step]
-    return tree
 
 
 def flags() -> dict[str, Any]:
@@ -81,7 +78,7 @@ def flags() -> dict[str, Any]:
     """
     described = Settings.model_json_schema()["properties"]
     offered = {
-        name.replace("_", "-"): _flag(about)
+        name.replace("_", "-"): {word: about[word] for word in _KEPT if word in about}
         for name, about in described.items()
         if name not in OF_THE_POD
     }
@@ -97,11 +94,6 @@ def flags() -> dict[str, Any]:
         del offered[name]["type"], offered[name]["default"]
         offered[name] |= form
     return offered
-
-
-def _flag(about: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ("type", "enum", "minimum", "maximum", "default", "description")
-    return {word: about[word] for word in kept if word in about}
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,8 +44,10 @@ def flags_page() -> str:
         ("command", "does"), ((f"`npu-dra {name}`", text) for name, text in main.COMMANDS.items())
     )
     given = "".join(
-        f"### `{flag(name)}`\n\n{_capital(field.description)}{_values(field)}.\n\n"
-        f"{_default(field)}. Variable: `{environment_variable(name)}`.{_see(name)}\n\n"
+        f"### `{flag(name)}`\n\n"
+        f"{field.description[0].upper()}{field.description[1:]}{_values(field)}.\n\n"
+        f"{_default(field)}. Variable: `{environment_variable(name)}`."
+        f"{f' See {words.FLAGS[name]}.' if name in words.FLAGS else ''}\n\n"
         for name, field in sorted(Settings.model_fields.items())
         if field.description
     )
@@ -122,7 +124,12 @@ def errors_page() -> str:
         said = raised.get(kind.__name__, [])
         if said:
             rows = "".join(f"- `{line}`\n" for line in said)
-            parts.append(f"\n### {_means(kind)}\n\n{_again(kind)}\n\n{rows}\n")
+            end = (
+                "may go by itself: the kubelet asks again"
+                if kind.retryable
+                else "stays until you act"
+            )
+            parts.append(f"\n### {_means(kind)}\n\nIt {end}.\n\n{rows}\n")
             parts.append(f"{words.ERRORS[kind.__name__]}\n")
     parts.append(f"\n{words.ERRORS_OF_THE_NODE}\n")
     rows_of_node = ((_means(kind), words.ERRORS[kind.__name__]) for kind in words.OF_THE_NODE)
@@ -139,14 +146,6 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "Required"
     return "Default: " + (f"`{field.default}`" if field.default not in {None, ""} else "none")
-
-
-def _see(name: str) -> str:
-    return f" See {words.FLAGS[name]}." if name in words.FLAGS else ""
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _values(field: FieldInfo) -> str:
@@ -169,11 +168,6 @@ def _means(kind: type[errors.DriverError]) -> str:
     """The first sentence of what is written about an error."""
     text = " ".join((kind.__doc__ or "").split("\n\n", maxsplit=1)[0].split())
     return text.partition("; ")[0].removesuffix(".")
-
-
-def _again(kind: type[errors.DriverError]) -> str:
-    again = "may go by itself: the kubelet asks again" if kind.retryable else "stays until you act"
-    return f"It {again}."
 
 
 def _raised(names: Collection[str]) -> dict[str, list[str]]:

@@ -59,13 +59,9 @@ def test_chart_installs_what_kustomize_does(folder: str, values: Object) -> None
 
 
 def test_monitoring_is_that_of_kustomize() -> None:
-    """Beside the driver, which kustomize applies apart."""
+    """Beside the driver, which kustomize applies apart; with labels that Prometheus may want."""
     found = rendered({"monitoring": MONITORING})
     assert found == rendered() | objects(kustomized("monitoring"))
-
-
-def test_monitoring_has_the_labels_that_prometheus_wants() -> None:
-    """The dashboard has that of Grafana's sidecar."""
     labels = {"release": "prometheus"}
     found = objects(template({"monitoring": MONITORING | {"labels": labels}}))
     for kind, name in (("PodMonitor", NAME), ("PrometheusRule", "ascend-npu-dra")):
@@ -141,17 +137,12 @@ def test_driver_understands_its_flags() -> None:
     ],
 )
 def test_image_is_the_one_that_is_named(named: Object, image: str) -> None:
-    """The board is laid out from the same image."""
-    spec = pod_spec({"image": named | {"pullPolicy": "Always"}} | SIMULATED)
+    """The board, of the profile that is named, is laid out from the same image."""
+    board = {"simulator": {"enabled": True, "profile": "a3-16"}}
+    spec = pod_spec({"image": named | {"pullPolicy": "Always"}} | board)
+    assert spec["initContainers"][0]["env"] == [{"name": "PROFILE", "value": "a3-16"}]
     containers = [*spec["initContainers"], *spec["containers"]]
     assert {(each["image"], each["imagePullPolicy"]) for each in containers} == {(image, "Always")}
-
-
-def test_nodes_get_the_board_that_is_named() -> None:
-    """If they have no file that names another."""
-    spec = pod_spec({"simulator": {"enabled": True, "profile": "a3-16"}})
-    (board,) = spec["initContainers"]
-    assert board["env"] == [{"name": "PROFILE", "value": "a3-16"}]
 
 
 def test_pods_are_where_and_as_values_say() -> None:
@@ -215,24 +206,15 @@ def test_network_policy_names_each_namespace() -> None:
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("partitioning=dynamic", "additional properties 'partitioning' not allowed"),
-        ("flags.log-levl=debug", "at '/flags': additional properties 'log-levl' not allowed"),
-        (
-            "flags.partitioning=cut",
-            "at '/flags/partitioning': value must be one of 'none', 'dynamic'",
-        ),
-        (
-            "flags.taint-effect.SeparateNPU=Evict",
-            "at '/flags/taint-effect/SeparateNPU': value must be one of 'None', 'NoSchedule'",
-        ),
+        ("partitioning=dynamic", "'partitioning' not allowed"),
+        ("flags.log-levl=debug", "at '/flags': additional properties 'log-levl'"),
+        ("flags.partitioning=cut", "at '/flags/partitioning': value must be one of 'none', "),
+        ("flags.taint-effect.SeparateNPU=Evict", "at '/flags/taint-effect/SeparateNPU': "),
         ("flags.shares-per-npu=1", "at '/flags/shares-per-npu': minimum: got 1, want 2"),
         ("flags.device-plugin=all", "at '/flags/device-plugin': got string, want array"),
-        ("image.digest=latest", "at '/image/digest': 'latest' does not match pattern"),
-        ("kubelet.directory=var/lib", "at '/kubelet/directory': 'var/lib' does not match pattern"),
-        (
-            "deviceClasses.families.Ascend911.x=1",
-            "at '/deviceClasses/families': additional properties 'Ascend911' not allowed",
-        ),
+        ("image.digest=latest", "at '/image/digest': 'latest'"),
+        ("kubelet.directory=var/lib", "at '/kubelet/directory': 'var/lib'"),
+        ("deviceClasses.families.Ascend911.x=1", "at '/deviceClasses/families': "),
         ("simulator.profile=910b9", "at '/simulator/profile': value must be one of "),
     ],
 )

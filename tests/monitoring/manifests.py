@@ -1,4 +1,4 @@
-"""The content of `k8s/monitoring`, for the tests of its parts."""
+"""The content of `k8s/monitoring`, and the metrics that it may name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
+
+from trio_npu_dra.agent.observe.catalog import CATALOG, Kind
 
 FOLDER = Path(__file__).parents[2] / "k8s/monitoring"
 
@@ -71,3 +73,42 @@ def grouped(expression: str) -> set[str]:
     """The labels by which an expression sums up or joins."""
     lists = _GROUPING.findall(expression)
     return {label.strip() for each in lists for label in each.split(",") if label.strip()}
+
+
+TARGET_LABELS: Final = frozenset({"job", "instance", "namespace", "pod", "container", "node"})
+"""Labels that Prometheus adds to every series of a pod; `node` is the PodMonitor's own."""
+
+_PROCESS: Final = {
+    "up",
+    "process_start_time_seconds",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_open_fds",
+}
+
+
+def _shown() -> dict[str, frozenset[str]]:
+    shown = dict.fromkeys(_PROCESS, frozenset[str]())
+    for one in CATALOG:
+        labels = frozenset(one.labels)
+        if one.kind is Kind.HISTOGRAM:
+            shown |= {f"{one.name}_count": labels, f"{one.name}_sum": labels}
+            shown[f"{one.name}_bucket"] = labels | {"le"}
+        else:
+            shown[one.name] = labels
+    return shown
+
+
+_SHOWN: Final = _shown()
+
+LABELS: Final = frozenset().union(*_SHOWN.values())
+"""All labels that the driver's metrics have."""
+
+
+def labels_of(metric: str) -> frozenset[str]:
+    """The labels of a metric as Prometheus stores it.
+
+    Raises:
+        KeyError: There is no such metric.
+    """
+    return _SHOWN[metric] | TARGET_LABELS

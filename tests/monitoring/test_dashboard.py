@@ -7,8 +7,16 @@ import re
 
 import pytest
 
-from tests.monitoring.manifests import dashboard, grouped, panels, queries, selected
-from tests.monitoring.shown import LABELS, TARGET_LABELS, labels_of
+from tests.monitoring.manifests import (
+    LABELS,
+    TARGET_LABELS,
+    dashboard,
+    grouped,
+    labels_of,
+    panels,
+    queries,
+    selected,
+)
 from trio_npu_dra.agent.observe.catalog import CATALOG, PREFIX
 
 QUERIES = list(queries())

@@ -9,8 +9,16 @@ import pytest
 import yaml
 
 from tests.monitoring.alert_cases import CASES
-from tests.monitoring.manifests import FOLDER, alerts, grouped, load, selected
-from tests.monitoring.shown import LABELS, TARGET_LABELS, labels_of
+from tests.monitoring.manifests import (
+    FOLDER,
+    LABELS,
+    TARGET_LABELS,
+    alerts,
+    grouped,
+    labels_of,
+    load,
+    selected,
+)
 from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
 from trio_npu_dra.ascend.dcmi.worker import MAX_WRITTEN_OFF
 from trio_npu_dra.ascend.model import FaultLevel
