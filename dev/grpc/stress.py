@@ -17,8 +17,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -82,7 +82,10 @@ class Stress:
 
     async def run(self, server: Bridge, client: Bridge) -> None:
         """Make all calls."""
-        async with _channels(client, self._path) as channels, trio.open_nursery() as service:
+        async with AsyncExitStack() as opened, trio.open_nursery() as service:
+            channels = [
+                await opened.enter_async_context(client.dial(self._path)) for _ in range(CHANNELS)
+            ]
             service.start_soon(self._keep_serving, server)
             async with trio.open_nursery() as callers:
                 for number in range(CALLERS):
@@ -220,23 +223,6 @@ async def _ask(channel: Channel, text: str, timeout_seconds: float) -> str:
 def _end(error: RpcError) -> str:
     """How a call ended without an answer; a KeyError if it ought not to end so."""
     return {Status.DEADLINE_EXCEEDED: "too late", Status.UNAVAILABLE: "away"}[error.status]
-
-
-@asynccontextmanager
-async def _channels(bridge: Bridge, path: Path) -> AsyncIterator[list[Channel]]:
-    async with trio.open_nursery() as nursery:
-        channels = list[Channel]()
-
-        async def keep(*, task_status: trio.TaskStatus[None]) -> None:
-            async with bridge.dial(path) as channel:
-                channels.append(channel)
-                task_status.started()
-                await trio.sleep_forever()
-
-        for _ in range(CHANNELS):
-            await nursery.start(keep)
-        yield channels
-        nursery.cancel_scope.cancel()
 
 
 async def stress(calls: int, seed: int, folder: Path) -> Figures:

@@ -72,26 +72,20 @@ def test_what_a_version_knows_is_kept(kubernetes: Kubernetes, sent: Wire) -> Non
 @pytest.mark.parametrize(
     ("sent", "words"),
     [
-        (
-            tainted("None"),
-            'taints[0].effect: Unsupported value: "None": supported values: "NoExecute", "NoSchedu',
-        ),
-        (tainted("NoExecute", 5), "spec.devices[0].taints: Too many: 5: must have at most 4 items"),
-        (
-            wire(devices=[CONSUMING]),
-            'consumesCounters[0].counterSet: Invalid value: "npu-0": must reference a counterSet',
-        ),
+        (tainted("None"), 'taints[0].effect: Unsupported value: "None"'),
+        (tainted("NoExecute", 5), "spec.devices[0].taints: Too many: 5"),
+        (wire(devices=[CONSUMING]), 'consumesCounters[0].counterSet: Invalid value: "npu-0"'),
         (
             wire(sharedCounters=[SET], devices=consuming("npu-0")["spec"]["devices"]),
-            'spec.devices[0].consumesCounters[0].counters: Invalid value: "c0": must reference',
+            'spec.devices[0].consumesCounters[0].counters: Invalid value: "c0"',
         ),
         (
             wire(sharedCounters=[{"name": "s", "counters": {f"c{n}": {} for n in range(33)}}]),
-            "spec.sharedCounters: Invalid value: 33: the total number of shared counters must not",
+            "spec.sharedCounters: Invalid value: 33",
         ),
         (
             wire(sharedCounters=[{"name": "s", "counters": {"aiCores": {"value": "1"}}}]),
-            'spec.sharedCounters[0].counters[aiCores]: Invalid value: "aiCores": a lowercase RFC',
+            'spec.sharedCounters[0].counters[aiCores]: Invalid value: "aiCores"',
         ),
         (wire(sharedCounters=[SET, SET]), 'spec.sharedCounters[1].name: Duplicate value: "npu-0"'),
     ],

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_npu_dra.kit.grpc import RpcError, Status, methods, open_bridge
+from trio_npu_dra.kit.grpc import methods, open_bridge
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.grpc._generated.pluginregistration import (
     InfoRequest,
@@ -28,23 +28,16 @@ class BarePlugin:
     def __init__(self, info: PluginInfo, answered: Iterable[str] = ()) -> None:
         self.info = info
         self.answered = list(answered)
-        self.failing: list[str] = []
         self.notified: list[RegistrationStatus] = []
-
-    async def _fail_once(self, method: str) -> None:
-        await trio.lowlevel.checkpoint()
-        if method in self.failing:
-            self.failing.remove(method)
-            raise RpcError(Status.INTERNAL, "not yet")
 
     async def get_info(self, _: InfoRequest) -> PluginInfo:
         """Return the plugin's info."""
-        await self._fail_once("GetInfo")
+        await trio.lowlevel.checkpoint()
         return self.info
 
     async def notify(self, status: RegistrationStatus) -> RegistrationStatusResponse:
         """Remember the kubelet's decision."""
-        await self._fail_once("NotifyRegistrationStatus")
+        await trio.lowlevel.checkpoint()
         self.notified.append(status)
         return RegistrationStatusResponse()
 
@@ -96,17 +89,6 @@ async def test_an_unfit_plugin_is_told_why_it_is_refused(
                 pass
     assert [status.plugin_registered for status in plugin.notified] == [False]
     assert reason in plugin.notified[0].error
-
-
-@pytest.mark.parametrize("method", ["GetInfo", "NotifyRegistrationStatus"])
-async def test_a_registration_that_fails_is_tried_again(tmp_path: Path, method: str) -> None:
-    """This is upstream's "must recover and register after registration failure"."""
-    plugin, socket = BarePlugin(named("a", "v1.DRAPlugin")), tmp_path / "reg.sock"
-    plugin.failing = [method]
-    async with serving(plugin, socket), open_kubelet(socket) as kubelet:
-        assert kubelet.info.name == "a"
-    assert plugin.failing == []
-    assert [status.plugin_registered for status in plugin.notified] == [True]
 
 
 @pytest.mark.parametrize("answered", [[], ["uid-1", "uid-2"], ["uid-2"]])
