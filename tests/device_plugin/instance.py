@@ -23,6 +23,9 @@ from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import PodDevice, PodR
 
 RESOURCE = "huawei.com/Ascend910"
 OWN = "ascend-npu-dra-kubeletplugin-x"
+NEIGHBOUR = "ascend-npu-dra-kubeletplugin-y"
+"""A pod in the namespace of our own."""
+
 OWN_NAMESPACE = "ascend-dra"
 
 
@@ -69,7 +72,8 @@ class Kubelet:
         names = self.others | {one.pod for one in self.devices}
         listed = PodResources(
             pods=frozenset(
-                (self.namespace_of_own if name == OWN else "ml", name) for name in names
+                (self.namespace_of_own if name in {OWN, NEIGHBOUR} else "ml", name)
+                for name in names
             ),
             devices=tuple(self.devices),
         )

@@ -50,6 +50,7 @@ async def test_nothing_is_given_to_a_claim_and_to_a_pod(node: NodeOnDisk) -> Non
     await instance.plugin.allocate([["Ascend910-2"]])
     error = (await claims.prepare([ref("b")]))["uid-b"].error
     assert error == "device npu-2 is held by a pod of a device plugin until it has ended"
+    assert [one.id for one in instance.pods.given] == ["Ascend910-2"]
     await claims.unprepare([ref("a")])
     await instance.plugin.allocate([["Ascend910-1"]])
 

@@ -142,6 +142,15 @@ async def test_a_pod_that_has_chips_waits_for_none(node: NodeOnDisk, number: int
     assert scheduler.told == ["train"]
 
 
+async def test_chips_of_another_resource_are_not_what_a_pod_waits_for(node: NodeOnDisk) -> None:
+    """It may want both."""
+    kubelet = Kubelet(devices=pod_devices("train", 3, resource="huawei.com/npu"))
+    scheduler = Scheduler([choice("train", 5)])
+    instance = Instance(node, kubelet, chooser=scheduler)
+    assert await admit(instance, 1) == ids(5)
+    assert scheduler.told == ["train"]
+
+
 async def test_a_new_pod_of_the_same_name_waits(node: NodeOnDisk) -> None:
     """Its chips of before are held until no process uses them; the list has it without any."""
     kubelet = Kubelet(devices=pod_devices("train", 3))

@@ -10,7 +10,15 @@ from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.restarted import prepare
-from tests.device_plugin.instance import OWN, OWN_NAMESPACE, Instance, Kubelet, chips, given
+from tests.device_plugin.instance import (
+    NEIGHBOUR,
+    OWN,
+    OWN_NAMESPACE,
+    Instance,
+    Kubelet,
+    chips,
+    given,
+)
 from trio_npu_dra.agent.device_plugin.pods import LOOK_SECONDS, SOON_SECONDS
 
 
@@ -33,6 +41,17 @@ async def test_the_list_of_pods_says_who_has_what(node: NodeOnDisk) -> None:
     assert await instance.held() == {"npu-1": "ml/train", "npu-7": "ml/old"}
     assert instance.pods.known.value
     assert [one.id for one in instance.pods.given] == ["Ascend910-1", "Ascend910-7"]
+    written = {path: path.stat().st_mtime_ns for path in node.records_folder.iterdir()}
+    await instance.pods.refresh()
+    assert written == {path: path.stat().st_mtime_ns for path in node.records_folder.iterdir()}
+
+
+async def test_a_pod_is_known_by_a_resource_that_the_flag_names(node: NodeOnDisk) -> None:
+    """Also after a reboot, when no record has it."""
+    kubelet = Kubelet(devices=given("train", 1, resource="example.com/odd"))
+    instance = Instance(node, kubelet, "all=example.com/odd")
+    await instance.pods.refresh()
+    assert await instance.held() == {"npu-1": "ml/train"}
 
 
 @pytest.mark.parametrize("text", ["", "all"])
@@ -129,7 +148,7 @@ async def test_the_record_of_a_pod_that_cannot_be_read_guards_its_chip(node: Nod
     await Instance(node, Kubelet(), shares=2).plugin.allocate([["Ascend910-1-0"]])
 
 
-@pytest.mark.parametrize("trouble", ["away", "not whole", "with a namesake"])
+@pytest.mark.parametrize("trouble", ["away", "not whole", "with a namesake", "with a neighbour"])
 async def test_a_kubelet_that_restarts_has_as_long_again_to_list_a_pod(
     node: NodeOnDisk, autojump_clock: MockClock, trouble: str
 ) -> None:
@@ -139,8 +158,10 @@ async def test_a_kubelet_that_restarts_has_as_long_again_to_list_a_pod(
     await instance.pods.refresh()
     await trio.sleep(SOON_SECONDS)
     kubelet.is_away = trouble == "away"
-    kubelet.others = {OWN} if trouble == "with a namesake" else set()
-    kubelet.namespace_of_own = "ml"  # anybody may have a pod of our pod's name
+    others = {"with a namesake": {OWN}, "with a neighbour": {NEIGHBOUR}}
+    kubelet.others = others.get(trouble, set())
+    if trouble == "with a namesake":  # anybody may have a pod of our pod's name
+        kubelet.namespace_of_own = "ml"
     await instance.pods.refresh()
     kubelet.is_away, kubelet.others = False, {OWN}
     kubelet.namespace_of_own = OWN_NAMESPACE
@@ -187,7 +208,7 @@ async def test_a_kubelet_that_is_away_is_said_once(
 async def test_the_list_is_read_seldom_unless_something_depends_on_it(
     node: NodeOnDisk, autojump_clock: MockClock
 ) -> None:
-    """Soon after an allocation, and while a chip is to move."""
+    """Soon after an allocation or a failure, and while a chip is to be free or to move."""
     del autojump_clock
     kubelet = Kubelet()
     instance = Instance(node, kubelet, text="0-3")
@@ -204,9 +225,20 @@ async def test_the_list_is_read_seldom_unless_something_depends_on_it(
         await trio.sleep(10 * LOOK_SECONDS)
         assert kubelet.asked <= asked + 11
 
-        kubelet.devices += given("old", 5)  # a chip that is for the pool
-        await trio.sleep(LOOK_SECONDS)
-        asked = kubelet.asked
-        await trio.sleep(10 * SOON_SECONDS)
-        assert kubelet.asked >= asked + 9
+        async def is_soon() -> bool:
+            await trio.sleep(LOOK_SECONDS)
+            asked = kubelet.asked
+            await trio.sleep(10 * SOON_SECONDS)
+            return kubelet.asked >= asked + 9
+
+        kubelet.is_away = True
+        assert await is_soon()
+        kubelet.is_away = False
+        assert not await is_soon()
+        kubelet.devices, kubelet.busy = [], {"/dev/davinci1"}  # its pod has ended
+        assert await is_soon()
+        kubelet.busy.clear()
+        assert not await is_soon()
+        kubelet.devices = given("old", 5)  # a chip that is for the pool
+        assert await is_soon()
         nursery.cancel_scope.cancel()
