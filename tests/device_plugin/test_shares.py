@@ -146,6 +146,32 @@ async def test_a_share_that_is_given_again_while_its_flag_goes_is_kept(
     assert moment > 5
 
 
+@pytest.mark.parametrize("is_given", [True, False])
+async def test_a_share_that_changes_while_its_processes_are_sought_is_left_alone(
+    node: NodeOnDisk, kubelet: Kubelet, autojump_clock: MockClock, is_given: bool
+) -> None:
+    """It is given out again, or another instance has taken it back."""
+    del autojump_clock
+    instance = started(node, kubelet)
+    await instance.plugin.allocate([[share(2, 0)]])
+    await instance.pods.refresh()
+    await trio.sleep(SOON_SECONDS)
+
+    async def act() -> None:
+        kubelet.while_asked = trio.lowlevel.checkpoint
+        if is_given:
+            await instance.plugin.allocate([[share(2, 0)]])
+            return
+        other = node.ledger()
+        async with other.exclusive():
+            other.remove("pod-of-npu-2-0")
+
+    kubelet.while_asked = act
+    await instance.pods.refresh()
+    assert (await instance.held()).keys() == ({"npu-2-0"} if is_given else set())
+    assert instance.flags.on == {2}
+
+
 async def test_the_list_says_nothing_of_a_share_that_is_being_given(
     node: NodeOnDisk, kubelet: Kubelet, autojump_clock: MockClock
 ) -> None:
