@@ -91,6 +91,9 @@ async def test_a_pod_gets_a_vnpu_alone(node: NodeOnDisk, autojump_clock: MockClo
     kubelet.busy = {"/dev/vdavinci117", "/dev/davinci1"}
     await instance.look_until_sure()
     assert await instance.held() == {"npu-1-vnpu-117": "ml/train"}
+    kubelet.devices, kubelet.busy = [], {"/dev/davinci1"}
+    await instance.look_until_sure()
+    assert (await instance.held(), instance.freed) == ({}, set())
 
 
 async def test_an_allocation_waits_for_the_last_pods_processes(

@@ -58,6 +58,7 @@ async def test_a_chip_is_shared_from_the_first_pod_to_the_last(
     await instance.look_until_sure()
     assert await instance.held() == {"npu-2-3": "ml/b"}
     assert instance.flags.on == {2}
+    assert instance.freed == set()
 
     kubelet.devices = []
     await instance.look_until_sure()
@@ -67,6 +68,7 @@ async def test_a_chip_is_shared_from_the_first_pod_to_the_last(
     assert await instance.held() == {}
     assert instance.flags.on == set()
     assert instance.flags.changes == [(2, True), (2, False)]
+    assert instance.freed == {"/dev/davinci2"}
     assert not instance.noted
 
 
