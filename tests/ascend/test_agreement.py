@@ -92,6 +92,15 @@ def test_a_chip_that_is_asked_in_vain_is_unknown_after_twenty_seconds() -> None:
     assert faults.health(START + 60).state is HealthState.HEALTHY
 
 
+def test_a_chip_that_is_asked_in_vain_stays_unknown_when_the_clock_is_set_back() -> None:
+    """Only an answer ends it: else pods would get a chip that hangs."""
+    faults = well()
+    faults.ask(START)
+    assert faults.health(START + 20).state is HealthState.UNKNOWN
+    faults.ask(START - 100)
+    assert faults.health(START - 99).state is HealthState.UNKNOWN
+
+
 def test_a_chip_that_came_back_is_gone_only_after_two_readings() -> None:
     """As the first time."""
     faults = well()

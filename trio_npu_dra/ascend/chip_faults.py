@@ -69,6 +69,7 @@ class ChipFaults:
         self._starting: float | None = None
         self._lost_at: float | None = None
         self._asked_at: float | None = None  # in vain so far
+        self._is_silent = False  # until an answer, also if the clock is set back
         self._reading = HealthSample(unmonitored="not read yet")
         self._was_read = False
 
@@ -134,7 +135,7 @@ class ChipFaults:
         self._pending.clear()
         if reading.pending:
             return
-        self._asked_at = None
+        self._asked_at, self._is_silent = None, False
         since, self._read_at = self._read_at, now
         if reading.gone or reading.unmonitored:
             self._lost_at = now if self._lost_at is None else min(self._lost_at, now)
@@ -239,8 +240,9 @@ class ChipFaults:
         young = [f.since for f in faults if 0 <= now - f.since < self._settle_seconds]
         self._settles_at = min(young) + self._settle_seconds if young else None
         unread = self._reading.unmonitored
-        is_silent = self._asked_at is not None and now - self._asked_at >= SILENT_SECONDS
-        if is_silent and not unread:
+        if self._asked_at is not None and now - self._asked_at >= SILENT_SECONDS:
+            self._is_silent = True
+        if self._is_silent and not unread:
             unread = f"no answer for {SILENT_SECONDS:g} s"
         doubt = "an alarm that no code explains yet" if self._is_in_doubt else ""
         return ChipHealth(
