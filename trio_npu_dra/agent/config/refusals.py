@@ -62,7 +62,7 @@ def problems(parameters: Any) -> Sequence[Problem]:
     try:
         NpuConfig.model_validate(parameters)
     except ValidationError as error:
-        return [_explain(details) for details in error.errors(include_url=False)]
+        return [_explain(details) for details in error.errors()]
     return ()
 
 
