@@ -69,10 +69,12 @@ def test_a_constraint_binds_the_devices_of_its_claim_alone() -> None:
 def test_all_of_what_is_not_decided_is_not_decided() -> None:
     """The NPU that is held may be one that the selector leaves out: then nothing is in the way."""
     unknown = f'device.attributes["{DRIVER}"].model.split("B").size() == 2'
-    everything = claim("train", ask(unknown, allocationMode="All"))
+    everything = {"name": "all", "exactly": ask(unknown, allocationMode="All")}
     slices = slice_("s1", npu(0), npu(1))
 
-    assert outcome(slices, held(1), claims=(everything,)) is Outcome.UNDECIDED
+    assert outcome(slices, held(1), claims=(claim("train", everything),)) is Outcome.UNDECIDED
+    beside = claim("train", everything, {"name": "one", "exactly": ask()})
+    assert outcome(slices, held(1), claims=(beside,)) is Outcome.UNDECIDED
 
 
 @pytest.mark.parametrize(("amount", "expected"), [("16Gi", Outcome.FREE), ("17Gi", Outcome.WAITS)])
