@@ -14,6 +14,7 @@ from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obsta
 from trio_npu_dra.tools.cluster.matching import requirement_holds
 
 NAME = "huawei.com/Ascend910"
+CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 GPU = {"key": "dedicated", "value": "train", "effect": "NoSchedule"}
 
 
@@ -34,6 +35,12 @@ def kept_by(about: Wire, *others: Wire, **spec: Any) -> list[str]:
     [
         (node("n1"), {}, []),
         (node("n1", unschedulable=True), {}, ["is cordoned"]),
+        (node("n1", unschedulable=True, taints=[CORDONED]), {}, ["is cordoned"]),
+        (
+            node("n1", unschedulable=True, taints=[CORDONED, GPU]),
+            {"tolerations": [{"key": CORDONED["key"], "operator": "Exists"}]},
+            ["has the taint dedicated=train:NoSchedule, which the pod does not tolerate"],
+        ),
         (node("n1", unschedulable=True), {"tolerations": [{"operator": "Exists"}]}, []),
         (
             node("n1", taints=[GPU]),
@@ -86,6 +93,7 @@ def kept_by(about: Wire, *others: Wire, **spec: Any) -> list[str]:
             {"containers": containers({"example.com/fpga": "1"})},
             ["has no example.com/fpga"],
         ),
+        (node("n1"), {"containers": containers({"example.com/fpga": "0"})}, []),
     ],
 )
 def test_obstacles(about: Wire, spec: Wire, said: list[str]) -> None:
