@@ -115,6 +115,15 @@ def test_pods_that_have_ended_use_nothing() -> None:
     ]
 
 
+def test_resources_are_not_weighed_while_other_pods_are_unknown() -> None:
+    """The doubt about these pods is said elsewhere."""
+    mine = Pod.model_validate(pod("train", containers=containers({"cpu": "65"})))
+    here = FullNode.model_validate(node("n1"))
+
+    unknown, none = (list(obstacles(mine, here, Usage(pods), frozenset())) for pods in (None, ()))
+    assert (len(unknown), len(none)) == (0, 1)
+
+
 @pytest.mark.parametrize(
     ("operator", "values", "holds"),
     [
@@ -147,7 +156,9 @@ def test_what_is_not_weighed_is_said() -> None:
         )
     )
 
-    assert list(not_weighed(plain)) == []
+    on_nodes = Pod.model_validate(pod("train", affinity={"nodeAffinity": {}}))
+
+    assert list(not_weighed(plain)) == list(not_weighed(on_nodes)) == []
     assert len(list(not_weighed(special))) == 3
 
 

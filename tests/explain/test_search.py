@@ -6,7 +6,7 @@ import pytest
 
 from dev.explain.random_worlds import Maker, World
 from dev.explain.reasons import RING, held, npu, shared
-from dev.explain.world import DRIVER, Wire, ask, claim, class_, node, pod, slice_, view_of
+from dev.explain.world import DRIVER, Wire, ask, claim, class_, device, node, pod, slice_, view_of
 from tests.explain.brute_force import exists
 from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.cel import SelectorFails
@@ -75,6 +75,46 @@ def test_all_of_what_is_not_decided_is_not_decided() -> None:
     assert outcome(slices, held(1), claims=(claim("train", everything),)) is Outcome.UNDECIDED
     beside = claim("train", everything, {"name": "one", "exactly": ask()})
     assert outcome(slices, held(1), claims=(beside,)) is Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("wanted", "one"),
+    [
+        (ask(), device("npu-0")),
+        (ask(capacity={"requests": {"memCapacity": "16Gi"}}), npu(0)),
+    ],
+    ids=["without capacities", "half of its memory"],
+)
+def test_a_device_that_has_no_shares_is_handed_out_once(wanted: Wire, one: Wire) -> None:
+    """Whatever would be left of its capacities."""
+    requests = [{"name": name, "exactly": wanted} for name in ("a", "b")]
+
+    assert outcome(slice_("s1", one), claims=(claim("train", *requests),)) is Outcome.WAITS
+
+
+def test_all_leaves_out_what_is_too_small() -> None:
+    """Or has none of the capacity; the rest are all that there are."""
+    wanted = ask(allocationMode="All", capacity={"requests": {"memCapacity": "64Gi"}})
+    slices = slice_("s1", npu(0), npu(1, memory="64Gi"), device("npu-2"))
+
+    assert outcome(slices, held(0), claims=(claim("train", wanted),)) is Outcome.FREE
+
+
+def test_all_is_refused_while_a_pool_lacks_slices() -> None:
+    """The scheduler gives up on it, whatever other pools have."""
+    slices = (slice_("s1", npu(0)), slice_("s2", npu(1), pool="half", count=2))
+
+    everything = claim("train", ask(allocationMode="All"))
+    assert outcome(*slices, claims=(everything,)) is Outcome.FAILS
+    assert outcome(*slices, claims=(claim("train", ask()),)) is Outcome.FREE
+
+
+@pytest.mark.parametrize(("count", "expected"), [(32, Outcome.FREE), (33, Outcome.WAITS)])
+def test_an_allocation_has_at_most_32_devices(count: int, expected: Outcome) -> None:
+    """As the API has it."""
+    slices = slice_("s1", *(npu(at) for at in range(40)))
+
+    assert outcome(slices, claims=(claim("train", ask(count=count)),)) is expected
 
 
 @pytest.mark.parametrize(("amount", "expected"), [("16Gi", Outcome.FREE), ("17Gi", Outcome.WAITS)])
