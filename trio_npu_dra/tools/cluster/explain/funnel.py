@@ -136,7 +136,7 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
         if pool.flaw
     }
     steps = [_step("are published", left, need, dict(sorted(flaws.items())))]
-    asked = matcher.assuming(True)
+    asked = matcher.with_nothing_undecided()
     for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, asked)):
         if left and at == len(wanted.class_selectors):
             step, need = _on_nodes(left, need, around.barred)

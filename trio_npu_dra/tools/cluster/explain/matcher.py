@@ -12,16 +12,14 @@ from trio_npu_dra.tools.cluster.inventory import PlacedDevice
 
 @dataclass(slots=True)
 class Matcher:
-    """Answers whether selectors admit devices.
+    """Answers whether selectors admit devices; an answer that we cannot give counts as yes.
 
     Attributes:
         decide: Holds one selector against one device.
-        assumed: What an answer that we cannot give counts as.
         undecided: Why we could not answer; the first reason, empty if we always could.
     """
 
     decide: Decide
-    assumed: bool = True
     undecided: str = ""
     _known: dict[tuple[str, str, str, str], bool | Exception] = field(default_factory=dict)
 
@@ -53,9 +51,9 @@ class Matcher:
             ) from answer
         if isinstance(answer, Exception):
             self.undecided = self.undecided or f"{answer}, in the selector of {cel.origin}"
-            return self.assumed
+            return True
         return answer
 
-    def assuming(self, answer: bool) -> Matcher:
-        """The same knowledge, with another assumption, and nothing undecided so far."""
-        return Matcher(self.decide, assumed=answer, _known=self._known)
+    def with_nothing_undecided(self) -> Matcher:
+        """One with the same knowledge that has not yet failed to answer."""
+        return Matcher(self.decide, _known=self._known)

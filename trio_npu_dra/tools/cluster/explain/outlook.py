@@ -54,7 +54,7 @@ def outlook(
 
     Answers that we cannot give count as yes: if there is no allocation even then, there is none.
     """
-    hopeful = matcher.assuming(True)
+    hopeful = matcher.with_nothing_undecided()
     search = Search(around.pools[node], claims, around.taken, hopeful, ignore_taints=ignore_taints)
     try:
         given = search.run()

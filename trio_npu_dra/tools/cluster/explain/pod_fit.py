@@ -98,8 +98,10 @@ def obstacles(
 def _lacking(pod: Pod, node: FullNode, usage: Usage, from_devices: frozenset[str]) -> Iterator[str]:
     wanted = {"pods": Fraction(1), **requested(pod)}
     for name, amount in wanted.items():
-        if name in from_devices or not amount or name not in node.status.allocatable:
-            if amount and name not in from_devices and name != "pods":
+        if name in from_devices or not amount:
+            continue
+        if name not in node.status.allocatable:
+            if name != "pods":
                 yield f"has no {name}"
             continue
         has = parse_quantity(node.status.allocatable[name])

@@ -77,7 +77,7 @@ class Search:
         self._taken = taken
         self._selects = selects
         self._ignore_taints = ignore_taints
-        self._left = {pool.id: pool.left(taken) for pool in pools if pool.counters}
+        self._left = {pool.id: pool.left(taken) for pool in pools}
         self._all: dict[tuple[int, str], list[PlacedDevice]] = {}
         self._given: list[_Entry] = []
         self._steps = 0
@@ -199,7 +199,7 @@ class Search:
             return True
         if any(one.compatibility_groups for one in placed.device.consumes_counters):
             raise Undecided(f"{placed.id.name} has compatibility groups, which are not known here")
-        left = dict(self._left.get(placed.pool, {}))
+        left = dict(self._left[placed.pool])
         for entry in self._given:
             if entry.charged and entry.placed.pool == placed.pool:
                 _subtract(left, entry.placed)
@@ -248,4 +248,4 @@ def value_of(attribute: str, placed: PlacedDevice) -> Value | None:
 
 def _subtract(left: dict[CounterKey, Fraction], placed: PlacedDevice) -> None:
     for key, amount in consumed(placed.device):
-        left[key] = left.get(key, Fraction(0)) - amount
+        left[key] -= amount

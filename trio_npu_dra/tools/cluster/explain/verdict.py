@@ -28,7 +28,7 @@ from trio_npu_dra.tools.cluster.explain.pod_claims import (
 )
 from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obstacles
 from trio_npu_dra.tools.cluster.explain.wanted import ClassMissing, WantedClaim, wanted_claim
-from trio_npu_dra.tools.cluster.explain.words import short_words
+from trio_npu_dra.tools.cluster.explain.words import counted, short_words
 from trio_npu_dra.tools.cluster.inventory import allotments, taken
 from trio_npu_dra.tools.cluster.matching import selects
 from trio_npu_dra.tools.cluster.objects import ADMIN_LABEL, Claim, ClaimStatus
@@ -288,7 +288,7 @@ class _Case:
         if unsure := by_outcome.get(Outcome.UNDECIDED):
             return Outcome.UNDECIDED, looks[unsure[0]].why
         if free := by_outcome.get(Outcome.FREE):
-            more = f" and {len(free) - 3} more nodes" if len(free) > 3 else ""
+            more = f" and {counted(len(free) - 3, 'more node')}" if len(free) > 3 else ""
             return Outcome.FREE, ", ".join(free[:3]) + more
         for report in reports:
             sentence = _short(report.title, report.funnels, wanted)
@@ -320,7 +320,7 @@ def _no_node(barred: Mapping[str, str]) -> str:
     if not barred:
         return "there is no node"
     why = [f"{node} {reason}" for node, reason in barred.items()]
-    more = f"; and {len(why) - 3} more nodes" if len(why) > 3 else ""
+    more = f"; and {counted(len(why) - 3, 'more node')}" if len(why) > 3 else ""
     return "no node takes the pod: " + "; ".join(why[:3]) + more
 
 

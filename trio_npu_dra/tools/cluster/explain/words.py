@@ -37,7 +37,7 @@ def _some(pools: Iterable[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]
     if len(listed) <= _LOSSES:
         return listed
     rest = sum(len(names) for _, names in listed[_LOSSES:])
-    return [*listed[:_LOSSES], (f"{len(listed) - _LOSSES} more pools", [f"{rest} more"])]
+    return [*listed[:_LOSSES], (counted(len(listed) - _LOSSES, "more pool"), [f"{rest} more"])]
 
 
 def _few(names: Sequence[str]) -> str:
@@ -57,8 +57,8 @@ def loss_words(losses: Sequence[Loss], *, more: bool = False) -> str:
     if rest:
         count = sum(len(loss.devices) for loss in rest)
         is_held = all(loss.why.startswith("are held by") for loss in rest)
-        others = "claims" if is_held else "reasons"
-        parts.append(f"{count} {'by' if is_held else 'for'} {len(rest)} other {others}")
+        others = counted(len(rest), "other claim" if is_held else "other reason")
+        parts.append(f"{count} {'by' if is_held else 'for'} {others}")
     return "; ".join(parts)
 
 
