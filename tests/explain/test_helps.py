@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dev.explain.reasons import RING, held, npu
+from dev.explain.reasons import RING, SEPARATED, held, npu
 from dev.explain.world import DRIVER, Wire, ask, claim, class_, node, pod, slice_, view_of
 from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.explain import search
@@ -40,6 +40,16 @@ def test_claims_elsewhere_do_not_count_among_those_tried() -> None:
     found = explained(node("n1"), ONE, *far, held(0, name="z"), claim("train", ask()))
 
     assert found.helps == ("deleting claim default/z (pod z-0), on n1",)
+
+
+def test_a_toleration_may_help() -> None:
+    """Of a taint that is all that keeps the claim from the NPU."""
+    found = explained(
+        *(node("n1"), slice_("s1", npu(0, taints=[SEPARATED])), claim("train", ask())),
+    )
+
+    (words,) = found.helps
+    assert words.startswith("toleration")
 
 
 def test_nodes_that_do_not_take_the_pod_are_no_help_but_by_themselves() -> None:

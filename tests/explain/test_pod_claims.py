@@ -6,14 +6,28 @@ from typing import Any
 
 import pytest
 
-from dev.explain.world import DRIVER, Wire, allocated, ask, claim, class_, pod, view_of
+from dev.explain.reasons import npu
+from dev.explain.world import (
+    DRIVER,
+    Wire,
+    allocated,
+    ask,
+    claim,
+    class_,
+    node,
+    pod,
+    slice_,
+    view_of,
+)
 from trio_npu_dra.kit.api.pods import Pod
+from trio_npu_dra.tools.cluster.explain.explanation import Outcome
 from trio_npu_dra.tools.cluster.explain.pod_claims import (
     PodClaims,
     claim_for,
     claims_of,
     class_of,
 )
+from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 
 NAME = "huawei.com/Ascend910"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
@@ -127,3 +141,15 @@ def test_the_claim_for_resources_has_a_request_for_each_container_that_wants_som
         ("container-2-request-1", "npus", 2),
     ]
     assert claim_for(mine, set(), classes) is None
+
+
+@pytest.mark.parametrize(("count", "expected"), [("1", Outcome.FREE), ("2", Outcome.WAITS)])
+def test_a_resource_of_a_class_is_allocated_as_a_claim(count: str, expected: Outcome) -> None:
+    """The node itself counts none."""
+    main = {"name": "main", "resources": {"limits": {NAME: count}}}
+    view = view_of(node("n1"), class_(extendedResourceName=NAME), slice_("s1", npu(0)))
+
+    found = explain_pod(Pod.model_validate(pod("train", containers=[main])), view)
+
+    assert found.outcome is expected
+    assert [one.title for one in found.claims] == ["default/train-extended-resources"]

@@ -192,6 +192,8 @@ def test_a_pod_that_has_ended_has_no_devices() -> None:
     found = explain_pod(Pod.model_validate(ended), view)
 
     assert (found.outcome, found.sentence) == (Outcome.ENDED, "it was on n1, and has Succeeded")
+    never = Pod.model_validate(pod("train", "train", status={"phase": "Failed"}))
+    assert "None" not in explain_pod(never, view).sentence
 
 
 def test_a_pod_without_claims_is_not_said_to_have_devices() -> None:
@@ -244,6 +246,19 @@ def test_what_older_schedulers_make_of_flawed_pools_is_not_decided() -> None:
     assert "a scheduler of Kubernetes 1.34" in older.sentence
 
 
+def test_older_schedulers_give_up_on_all_for_the_pool_of_another_node() -> None:
+    """Up to 1.36 each node sees the counters of all."""
+    counters = [{"name": "npu-0", "counters": {}}]
+    far = slice_("s2", node="n2", sharedCounters=counters, count=2)
+    everything = claim("train", ask(allocationMode="All"))
+    new = view_of(node("n1"), class_(), slice_("s1", npu(0)), far, everything, minor=37)
+    train = Pod.model_validate(pod("train", "train"))
+
+    outcomes = [explain_pod(train, replace(new, minor=minor)).outcome for minor in (37, 36)]
+
+    assert outcomes == [Outcome.FREE, Outcome.FAILS]
+
+
 def test_what_older_schedulers_make_of_distinct_attributes_is_not_decided() -> None:
     """Up to 1.36 they compare only some of the devices of one request."""
     rule = {"distinctAttribute": "npu.huawei.com/topologyGroup"}
@@ -263,9 +278,12 @@ def test_without_rights_devices_of_several_nodes_are_not_decided() -> None:
     whole = view_of(class_(), shared, claim("train", ask()))
     view = type(whole)(slices=whole.slices, claims=whole.claims, classes=whole.classes)
 
-    found = explain_pod(Pod.model_validate(pod("train", "train")), view)
+    own = view_of(class_(), slice_("s1", npu(0)), held(0), claim("train", ask()))
+    train = Pod.model_validate(pod("train", "train"))
+    views = (view, whole, replace(own, nodes=None))
+    found = [explain_pod(train, one).outcome for one in views]
 
-    assert found.outcome is Outcome.UNDECIDED
+    assert found == [Outcome.UNDECIDED, Outcome.WAITS, Outcome.WAITS]
 
 
 def test_admin_access_takes_nothing_and_needs_nothing_free() -> None:
@@ -353,3 +371,5 @@ def test_admin_access_needs_a_namespace_for_it() -> None:
     for known in (True, None):
         found = explain_pod(waiting, replace(view, is_for_admins=known))
         assert found.outcome is Outcome.FREE
+    plain = view_of(node("n1"), class_(), slice_("s1", npu(0)), claim("train", ask()))
+    assert explain_pod(waiting, replace(plain, is_for_admins=False)).outcome is Outcome.FREE

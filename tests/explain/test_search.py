@@ -5,8 +5,21 @@ from __future__ import annotations
 import pytest
 
 from dev.explain.random_worlds import Maker, World
-from dev.explain.reasons import RING, held, npu, shared
-from dev.explain.world import DRIVER, Wire, ask, claim, class_, device, node, pod, slice_, view_of
+from dev.explain.reasons import CUT, RING, held, npu, partition, shared, takes
+from dev.explain.world import (
+    DRIVER,
+    Wire,
+    allocated,
+    ask,
+    claim,
+    class_,
+    device,
+    node,
+    pod,
+    slice_,
+    view_of,
+    with_results,
+)
 from tests.explain.brute_force import exists
 from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.cel import SelectorFails
@@ -66,6 +79,26 @@ def test_a_constraint_binds_the_devices_of_its_claim_alone() -> None:
     assert outcome(slices, claims=(second, first)) is Outcome.FREE
 
 
+@pytest.mark.parametrize("names", [["pair"], ["pair/two"], []])
+def test_a_constraint_binds_the_requests_that_it_names(names: list[str]) -> None:
+    """By the name of the request or of a choice; all if it names none."""
+    slices = slice_("s1", npu(0, ring=0), npu(1, ring=1))
+    pair = {"name": "pair", "firstAvailable": [{"name": "two", **ask(count=2)}]}
+    bound = claim("train", pair, constraints=[RING | {"requests": names}])
+    others = claim("train", pair, constraints=[RING | {"requests": ["pair/one"]}])
+
+    assert outcome(slices, claims=(bound,)) is Outcome.WAITS
+    assert outcome(slices, claims=(others,)) is Outcome.FREE
+
+
+def test_a_request_that_a_constraint_does_not_name_may_have_any_device() -> None:
+    """Also beside one that it names."""
+    requests = [{"name": name, "exactly": ask()} for name in ("a", "b")]
+    made = claim("train", *requests, constraints=[RING | {"requests": ["a"]}])
+
+    assert outcome(slice_("s1", npu(0), npu(1, ring=1)), claims=(made,)) is Outcome.FREE
+
+
 def test_all_of_what_is_not_decided_is_not_decided() -> None:
     """The NPU that is held may be one that the selector leaves out: then nothing is in the way."""
     unknown = f'device.attributes["{DRIVER}"].model.split("B").size() == 2'
@@ -90,6 +123,73 @@ def test_a_device_that_has_no_shares_is_handed_out_once(wanted: Wire, one: Wire)
     requests = [{"name": name, "exactly": wanted} for name in ("a", "b")]
 
     assert outcome(slice_("s1", one), claims=(claim("train", *requests),)) is Outcome.WAITS
+
+
+@pytest.mark.parametrize(("amount", "expected"), [("16Gi", Outcome.FREE), ("17Gi", Outcome.WAITS)])
+def test_shares_of_one_pod_add_up(amount: str, expected: Outcome) -> None:
+    """Of 32Gi."""
+    wanted = ask(capacity={"requests": {"memCapacity": amount}})
+    requests = [{"name": name, "exactly": wanted} for name in ("a", "b")]
+    made = claim("train", *requests)
+
+    assert outcome(slice_("s1", shared("8Gi")), claims=(made,)) is expected
+
+
+@pytest.mark.parametrize("held_before", [False, True])
+def test_only_the_first_share_takes_counters(held_before: bool) -> None:
+    """It takes all that there are."""
+    one = shared("8Gi") | {"consumesCounters": takes("20")}
+    share = {
+        "request": "npu",
+        "driver": DRIVER,
+        "pool": "n1",
+        "device": "npu-0",
+        "shareID": "00000000-0000-4000-8000-000000000001",
+        "consumedCapacity": {"memCapacity": "8Gi"},
+    }
+    before = [with_results(claim("infer", ask()), [share])] if held_before else []
+    requests = [{"name": name, "exactly": ask()} for name in ("a", "b")]
+
+    slices = (CUT, slice_("s1", one, count=2))
+    assert outcome(*slices, *before, claims=(claim("train", *requests),)) is Outcome.FREE
+
+
+@pytest.mark.parametrize(("count", "expected"), [(2, Outcome.FREE), (3, Outcome.WAITS)])
+def test_partitions_of_one_pod_add_up(count: int, expected: Outcome) -> None:
+    """Two take all counters of their NPU."""
+    partitions = slice_("s1", *(partition(at) for at in range(3)), count=2)
+
+    assert outcome(CUT, partitions, claims=(claim("train", ask(count=count)),)) is expected
+
+
+def test_counters_that_are_overdrawn_block_only_devices_that_take_from_some() -> None:
+    """As after an allocation that went past the scheduler."""
+    takers = (npu(0, consumesCounters=takes("20")), partition(0), partition(1))
+    slices = (CUT, slice_("s1", *takers, npu(1), count=2))
+    cut = allocated(claim("cut", ask()), "npu-0-vnpu-0")
+
+    made = claim("train", ask())
+    assert outcome(*slices, held(0), cut, claims=(made,)) is Outcome.FREE
+    assert outcome(*slices, held(0), cut, held(1, name="b"), claims=(made,)) is Outcome.WAITS
+
+
+def test_compatibility_groups_are_not_decided() -> None:
+    """Of whichever counters they are."""
+    free, grouped = takes("10"), [one | {"compatibilityGroups": ["a"]} for one in takes("0")]
+    slices = slice_("s1", npu(0, consumesCounters=free + grouped), count=2)
+
+    assert outcome(CUT, slices, claims=(claim("train", ask()),)) is Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("domain", "expected"), [(DRIVER, Outcome.FREE), ("other.example.com", Outcome.WAITS)]
+)
+def test_an_attribute_without_a_domain_is_the_drivers(domain: str, expected: Outcome) -> None:
+    """So no device has that of another domain."""
+    rule = {"matchAttribute": f"{domain}/topologyGroup"}
+    made = claim("train", ask(), constraints=[rule])
+
+    assert outcome(slice_("s1", npu(0)), claims=(made,)) is expected
 
 
 def test_all_leaves_out_what_is_too_small() -> None:
