@@ -27,6 +27,8 @@ def test_the_answers_are_the_same_as_without_limits() -> None:
         for expression, why in FAILING:
             with pytest.raises(SelectorFails, match=why):
                 decide(expression, DRIVER, DEVICE)
+        shared = DEVICE.model_copy(update={"allow_multiple_allocations": True})
+        assert decide("device.allowMultipleAllocations", DRIVER, shared)
         with pytest.raises(Undecided, match="`device` is used as a whole"):
             decide("device == 1", DRIVER, DEVICE)
 
