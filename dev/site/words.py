@@ -61,7 +61,7 @@ MindCluster:
 
 | fault | derived code | level |
 |---|---|---|
-| a UB port is down (`81B18603`) for 5 s, not of all NPUs | `20001002` | `SeparateNPU` |
+| a UB port is down (`81B18603`) for 5 s, but not those of all NPUs | `20001002` | `SeparateNPU` |
 | UB ports of all NPUs are down, for each NPU until its own is up | `20000002` | `SubHealthFault` |
 | the Ascend driver lists `81078607` once: one UBoE port is down | `110000002` | `SubHealthFault` |
 | it lists that code more than once | `110001024` | `PreSeparateNPU` |

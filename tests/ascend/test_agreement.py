@@ -18,7 +18,7 @@ BUSY = HealthSample(unmonitored="busy")
 def well() -> ChipFaults:
     """A chip that was healthy a minute ago."""
     faults = chip()
-    faults.see(listing(), START - 60)
+    faults.confirm_and_take(listing(), START - 60)
     return faults
 
 
@@ -27,11 +27,11 @@ def test_one_reading_makes_no_fault(reading: HealthSample, code: int) -> None:
     """The chip is unknown, and is read again a second later; if that agrees it is a fault."""
     for second in (listing(), reading):
         faults = well()
-        faults.see(reading, START)
+        faults.confirm_and_take(reading, START)
         assert faults.health(START).state is HealthState.UNKNOWN
         assert faults.health(START).is_doubt
         assert (faults.recheck_at, faults.memory) == (START + 1, {})
-        faults.see(second, START + 1)
+        faults.confirm_and_take(second, START + 1)
         is_agreed = second is reading
         health = faults.health(START + 1)
         assert health.state is (HealthState.UNHEALTHY if is_agreed else HealthState.HEALTHY)
@@ -47,12 +47,12 @@ def test_a_reading_and_its_event_make_a_fault() -> None:
     """Whichever comes first, without another reading; a fault that is known needs neither."""
     heard_first, read_first = well(), well()
     heard_first.note(event(BUSINESS), START)
-    heard_first.see(listing(BUSINESS), START)
-    read_first.see(listing(BUSINESS), START)
+    heard_first.confirm_and_take(listing(BUSINESS), START)
+    read_first.confirm_and_take(listing(BUSINESS), START)
     read_first.note(event(BUSINESS), START + 0.5)
-    read_first.see(listing(BUSINESS), START + 0.5)
+    read_first.confirm_and_take(listing(BUSINESS), START + 0.5)
     restarted = chip(dict(read_first.memory))
-    restarted.see(listing(BUSINESS), START + 0.6)
+    restarted.confirm_and_take(listing(BUSINESS), START + 0.6)
     for faults in (heard_first, read_first, restarted):
         assert faults.health(START + 1).state is HealthState.UNHEALTHY
         assert faults.recheck_at is None
@@ -64,18 +64,18 @@ def test_readings_agree_only_in_a_row(reading: HealthSample, between: HealthSamp
     """Two that say so with another one between them do not."""
     faults = well()
     for second in range(0, 40, 4):
-        faults.see(reading, START + second)
-        faults.see(between, START + second + 2)
+        faults.confirm_and_take(reading, START + second)
+        faults.confirm_and_take(between, START + second + 2)
         assert faults.health(START + second + 2).faults == ()
 
 
 def test_an_answer_that_is_pending_is_no_reading() -> None:
     """It neither agrees nor contradicts."""
     faults = well()
-    faults.see(MISSING, START)
-    faults.see(HealthSample(unmonitored="slow", pending=True), START + 2)
+    faults.confirm_and_take(MISSING, START)
+    faults.confirm_and_take(HealthSample(unmonitored="slow", pending=True), START + 2)
     assert not faults.is_gone
-    faults.see(MISSING, START + 4)
+    faults.confirm_and_take(MISSING, START + 4)
     assert faults.is_gone
 
 
@@ -84,20 +84,20 @@ def test_a_chip_that_is_asked_in_vain_is_unknown_after_twenty_seconds() -> None:
     faults = well()
     slow = HealthSample(unmonitored="slow", pending=True)
     for second in (0, 5, 19):
-        faults.ask(START + second)
-        faults.see(slow, START + second)
+        faults.note_due(START + second)
+        faults.confirm_and_take(slow, START + second)
         assert faults.health(START + second).state is HealthState.HEALTHY
     assert faults.health(START + 20).state is HealthState.UNKNOWN
-    faults.see(listing(), START + 30)
+    faults.confirm_and_take(listing(), START + 30)
     assert faults.health(START + 60).state is HealthState.HEALTHY
 
 
 def test_a_chip_that_is_asked_in_vain_stays_unknown_when_the_clock_is_set_back() -> None:
     """Only an answer ends it: else pods would get a chip that hangs."""
     faults = well()
-    faults.ask(START)
+    faults.note_due(START)
     assert faults.health(START + 20).state is HealthState.UNKNOWN
-    faults.ask(START - 100)
+    faults.note_due(START - 100)
     assert faults.health(START - 99).state is HealthState.UNKNOWN
 
 
@@ -105,7 +105,7 @@ def test_a_chip_that_came_back_is_gone_only_after_two_readings() -> None:
     """As the first time."""
     faults = well()
     for second, reading in enumerate([MISSING, MISSING, listing(), MISSING]):
-        faults.see(reading, START + second)
+        faults.confirm_and_take(reading, START + second)
     assert not faults.is_gone
 
 
@@ -114,7 +114,7 @@ def test_a_chip_that_is_gone_stays_gone() -> None:
     faults = well()
     seen = []
     for second in range(6):
-        faults.see(MISSING, START + second)
+        faults.confirm_and_take(MISSING, START + second)
         seen.append((faults.health(START + second), faults.recheck_at))
     assert seen[0] != seen[1]
     assert seen[1:] == [seen[1]] * 5
@@ -127,12 +127,12 @@ def test_a_code_that_a_full_list_lacks_is_not_over() -> None:
     full = HealthSample(codes=crowd, is_full=True, severity=Severity.MINOR)
     for is_told in (True, False):
         faults = well()
-        faults.see(full, START)
+        faults.confirm_and_take(full, START)
         faults.note(event(BUSINESS, severity=Severity.CRITICAL), START + 10)
         for second in (10, 11, 80):
-            faults.see(full, START + second)
+            faults.confirm_and_take(full, START + second)
             assert BUSINESS in {fault.code for fault in faults.health(START + second).faults}
         if is_told:
             faults.note(event(BUSINESS, Assertion.RECOVERY), START + 81)
-        faults.see(full if is_told else listing(), START + 82)
+        faults.confirm_and_take(full if is_told else listing(), START + 82)
         assert BUSINESS not in {fault.code for fault in faults.health(START + 82).faults}

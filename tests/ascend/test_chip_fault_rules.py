@@ -94,7 +94,7 @@ def test_rules_apply_as_in_the_model(
     table, code = code_of
     frequency, duration = Rule(table.frequency.get(code)), table.duration.get(code)
     faults, now = ChipFaults(table), START
-    faults.take(listing(), now)
+    faults.take_confirmed(listing(), now)
     lasting_until: float | None = None
     for one in history:
         begun = now + one.after
@@ -138,10 +138,10 @@ def test_a_code_that_is_there_has_the_level_that_its_rules_give_it(
     """However often it is looked at meanwhile."""
     rules: DurationRule | None = packaged_table().duration.get(code)
     faults, now = ChipFaults(packaged_table()), START
-    faults.take(listing(code), now)
+    faults.take_confirmed(listing(code), now)
     for pause in looks:
         now += pause
-        faults.take(listing(code), now)
+        faults.take_confirmed(listing(code), now)
     (fault,) = faults.health(now).faults
     is_lasting = rules is not None and now - START >= rules.fault_seconds
     plain, _ = packaged_table().level(code, None)
@@ -156,11 +156,11 @@ def test_the_first_change_of_all_codes_and_rules_is_the_next() -> None:
     faults, two = ChipFaults(packaged_table()), ChipFaults(TABLE)
     for hour in range(5):
         come_and_go(faults, LINK, START + 3600 * hour, seconds=20)
-    faults.take(listing(LINK), START + 5 * 3600)
+    faults.take_confirmed(listing(LINK), START + 5 * 3600)
     assert faults.next_change == START + 5 * 3600 + 20
     come_and_go(two, 0xA1, START)
     come_and_go(two, 0xA1, START + 10)
-    two.take(listing(0xA2), START + 10)
+    two.take_confirmed(listing(0xA2), START + 10)
     assert two.next_change == START + 30
-    two.take(listing(), START + 20)
+    two.take_confirmed(listing(), START + 20)
     assert two.next_change == START + 110

@@ -47,10 +47,10 @@ def test_any_sequence_ends_in_what_a_fresh_look_says(
         if isinstance(step, FaultEvent):
             faults.note(step, now)
         elif isinstance(step, HealthSample):
-            faults.take(step, now)
+            faults.take_confirmed(step, now)
         else:
             faults = chip(dict(faults.memory))
-    faults.take(listing(*listed), now)
+    faults.take_confirmed(listing(*listed), now)
     health = faults.health(now)
     separated = {f.code for f in health.faults if f.level is FaultLevel.MANUALLY_SEPARATE_NPU}
     assert {fault.code for fault in health.faults} - separated == listed - separated

@@ -61,22 +61,22 @@ def test_an_unknown_code_is_judged_by_the_severity_of_its_event(
     with_event, without = chip(), chip()
     with_event.note(event(UNKNOWN, severity=severity), START)
     with_event.note(event(UNKNOWN), START)
-    with_event.take(listing(UNKNOWN, severity=Severity.MAJOR), START)
+    with_event.take_confirmed(listing(UNKNOWN, severity=Severity.MAJOR), START)
     assert with_event.health(START).level is level
-    without.take(listing(UNKNOWN, severity=severity), START)
+    without.take_confirmed(listing(UNKNOWN, severity=severity), START)
     assert without.health(START).level is level
 
 
 def test_a_chip_that_cannot_be_asked_keeps_its_faults() -> None:
     """A fault stands until it is seen to be gone; without any the verdict is Unknown."""
     well, unhealthy = chip(), chip()
-    well.take(HealthSample(unmonitored="busy"), START)
+    well.take_confirmed(HealthSample(unmonitored="busy"), START)
     assert well.health(START).state is HealthState.UNKNOWN
-    unhealthy.take(listing(BUSINESS), START)
-    unhealthy.take(HealthSample(unmonitored="busy"), START)
+    unhealthy.take_confirmed(listing(BUSINESS), START)
+    unhealthy.take_confirmed(HealthSample(unmonitored="busy"), START)
     health = unhealthy.health(START)
     assert (health.state, health.unmonitored) == (HealthState.UNHEALTHY, "busy")
-    unhealthy.take(HealthSample(codes=None), START)
+    unhealthy.take_confirmed(HealthSample(codes=None), START)
     assert unhealthy.health(START).level is FaultLevel.RESTART_BUSINESS
 
 
@@ -94,11 +94,11 @@ def test_an_unknown_code_keeps_its_level_while_the_chip_is_silent(
 ) -> None:
     """Missing answers do not make a chip healthier, nor does a restart."""
     faults = chip()
-    faults.take(listing(UNKNOWN, severity=Severity.MAJOR), START)
+    faults.take_confirmed(listing(UNKNOWN, severity=Severity.MAJOR), START)
     before = faults.health(START).level
     if restart:
         faults = chip(dict(faults.memory))
-    faults.take(silence, START + 1)
+    faults.take_confirmed(silence, START + 1)
     assert before is FaultLevel.SEPARATE_NPU
     assert faults.health(START + 1).level is before
 
@@ -106,10 +106,10 @@ def test_an_unknown_code_keeps_its_level_while_the_chip_is_silent(
 def test_codes_that_cannot_be_read_for_once_come_no_second_time() -> None:
     """Known codes explain the alarm, and nothing is counted twice."""
     faults = chip()
-    faults.take(listing(TWICE), START)
-    faults.take(HealthSample(codes=None, severity=Severity.MAJOR), START + 5)
+    faults.take_confirmed(listing(TWICE), START)
+    faults.take_confirmed(HealthSample(codes=None, severity=Severity.MAJOR), START + 5)
     assert [fault.code for fault in faults.health(START + 5).faults] == [TWICE]
-    faults.take(listing(TWICE), START + 10)
+    faults.take_confirmed(listing(TWICE), START + 10)
     assert faults.health(START + 10).level is FaultLevel.RESTART_BUSINESS
 
 
@@ -119,21 +119,21 @@ def test_codes_that_cannot_be_read_for_once_come_no_second_time() -> None:
 def come_and_go(faults: ChipFaults, code: int, at: float, seconds: float = 1) -> None:
     """Let a fault be there for a while."""
     faults.note(event(code, at=at), at)
-    faults.take(listing(code), at)
+    faults.take_confirmed(listing(code), at)
     faults.note(event(code, Assertion.RECOVERY, at=at), at + seconds)
-    faults.take(listing(), at + seconds)
+    faults.take_confirmed(listing(), at + seconds)
 
 
 def test_gone_and_back_between_two_looks_counts_twice() -> None:
     """Events show what readings would miss; an occurrence that both show counts once."""
     faults = chip()
     faults.note(event(TWICE, at=START), START)
-    faults.take(listing(TWICE), START)
+    faults.take_confirmed(listing(TWICE), START)
     faults.note(event(TWICE, at=START), START)
     assert len(faults.memory[TWICE].occurred) == 1
     faults.note(event(TWICE, Assertion.RECOVERY, at=START), START + 5)
     faults.note(event(TWICE, at=START + 5), START + 5)
-    faults.take(listing(TWICE), START + 5)
+    faults.take_confirmed(listing(TWICE), START + 5)
     assert faults.health(START + 5).level is FaultLevel.MANUALLY_SEPARATE_NPU
 
 
@@ -142,7 +142,7 @@ def test_a_link_that_was_down_for_long_while_nobody_looked_is_raised_all_the_sam
     faults = chip()
     faults.note(event(LINK), START)
     faults.note(event(LINK, Assertion.RECOVERY), START + 30)
-    faults.take(listing(), START + 30)
+    faults.take_confirmed(listing(), START + 30)
     assert faults.health(START + 89).level is FaultLevel.PRE_SEPARATE_NPU
     assert faults.health(START + 90).faults == ()
 
@@ -150,12 +150,12 @@ def test_a_link_that_was_down_for_long_while_nobody_looked_is_raised_all_the_sam
 def test_a_clock_that_was_set_back_delays_no_rule() -> None:
     """What began in the future began now; no fault outlives its end by the size of the jump."""
     lasts, ended = chip(), chip()
-    lasts.take(listing(LINK), START)
+    lasts.take_confirmed(listing(LINK), START)
     assert lasts.health(START - DAY).faults[0].since == START - DAY
     assert lasts.health(START - DAY + 20).level is FaultLevel.PRE_SEPARATE_NPU
-    ended.take(listing(LINK), START)
-    ended.take(listing(), START + 30)
-    ended.take(listing(), START - DAY)
+    ended.take_confirmed(listing(LINK), START)
+    ended.take_confirmed(listing(), START + 30)
+    ended.take_confirmed(listing(), START - DAY)
     assert ended.health(START - DAY + 59).level is FaultLevel.PRE_SEPARATE_NPU
     assert ended.health(START - DAY + 60).faults == ()
 
@@ -168,7 +168,7 @@ def test_a_rule_of_another_version_does_not_speak() -> None:
         UNKNOWN: CodeMemory(lasting=True, ended=START),
     }
     faults = chip(memory)
-    faults.take(listing(PLAIN), START + 1)
+    faults.take_confirmed(listing(PLAIN), START + 1)
     (fault,) = faults.health(START + 1).faults
     assert (fault.code, fault.level) == (PLAIN, FaultLevel.NOT_HANDLE)
     assert faults.memory[BUSINESS].separated == START
@@ -180,54 +180,54 @@ def test_an_event_that_is_late_tells_when_its_fault_came(late: float) -> None:
     """Not the reading that followed."""
     faults = chip()
     faults.note(event(BUSINESS, at=START - late), START)
-    faults.take(listing(BUSINESS), START)
+    faults.take_confirmed(listing(BUSINESS), START)
     assert faults.health(START).faults[0].since == START - late
 
 
 def test_words_once_known_stay() -> None:
     """The library does not find them each time."""
     faults = chip()
-    faults.take(listing(BUSINESS), START)
-    faults.take(HealthSample(codes={BUSINESS: ""}, severity=Severity.MAJOR), START + 1)
+    faults.take_confirmed(listing(BUSINESS), START)
+    faults.take_confirmed(HealthSample(codes={BUSINESS: ""}, severity=Severity.MAJOR), START + 1)
     assert faults.health(START + 1).faults[0].text == f"words {BUSINESS:X}"
 
 
 def test_a_chip_is_back_although_its_codes_cannot_be_read() -> None:
     """Any answer shows that it is there."""
     faults = chip()
-    faults.take(HealthSample(gone=True), START)
-    faults.take(HealthSample(codes=None), START + 1)
+    faults.take_confirmed(HealthSample(gone=True), START)
+    faults.take_confirmed(HealthSample(codes=None), START + 1)
     assert faults.health(START + 1).faults == ()
 
 
 def test_a_chip_that_does_not_finish_its_start_has_dropped() -> None:
     """It is listed all the same; errors between two readings do not delay that."""
-    faults, starting = chip(), HealthSample(unmonitored="the chip is in its BIOS", starting=True)
-    faults.take(listing(), START)
+    faults, booting = chip(), HealthSample(unmonitored="the chip is in its BIOS", booting=True)
+    faults.take_confirmed(listing(), START)
     for at in (10, 50, 159):
-        faults.take(starting, START + at)
+        faults.take_confirmed(booting, START + at)
         assert faults.health(START + at).state is HealthState.UNKNOWN
-        faults.take(HealthSample(unmonitored="busy"), START + at)
-    faults.take(starting, START + 160)
+        faults.take_confirmed(HealthSample(unmonitored="busy"), START + at)
+    faults.take_confirmed(booting, START + 160)
     (fault,) = faults.health(START + 160).faults
     assert (fault.code, fault.since) == (CARD_DROPPED, START + 160)
     assert fault.text == "for 150 s the chip is in its BIOS"
     assert not faults.is_gone
-    faults.take(listing(), START + 170)
+    faults.take_confirmed(listing(), START + 170)
     assert faults.health(START + 170).state is HealthState.HEALTHY
-    faults.take(starting, START + 180)
+    faults.take_confirmed(booting, START + 180)
     assert faults.health(START + 180).state is HealthState.UNKNOWN
 
 
 def test_a_chip_that_was_gone_starts_before_it_is_back() -> None:
     """Its fault stands, but it is there; after a restart of the driver too."""
-    faults, starting = chip(), HealthSample(unmonitored="the chip is in its BIOS", starting=True)
-    faults.take(HealthSample(gone=True), START)
+    faults, booting = chip(), HealthSample(unmonitored="the chip is in its BIOS", booting=True)
+    faults.take_confirmed(HealthSample(gone=True), START)
     assert faults.is_gone
     again = chip(dict(faults.memory))
     assert again.is_gone
     for one in (faults, again):
-        one.take(starting, START + 1)
+        one.take_confirmed(booting, START + 1)
         assert not one.is_gone
         assert [fault.code for fault in one.health(START + 1).faults] == [CARD_DROPPED]
 
@@ -235,19 +235,19 @@ def test_a_chip_that_was_gone_starts_before_it_is_back() -> None:
 def test_nothing_is_remembered_that_decides_nothing() -> None:
     """The alarm is for codes that the table does not know; old occurrences count no more."""
     faults = chip({PLAIN: CodeMemory(occurred=(START,))})  # another version had a rule for it
-    faults.take(listing(BUSINESS), START)
+    faults.take_confirmed(listing(BUSINESS), START)
     assert faults.memory == {BUSINESS: CodeMemory(since=START, text=f"words {BUSINESS:X}")}
     come_and_go(faults, TWICE, START + 1)
     assert set(faults.memory) == {TWICE}
-    faults.take(listing(), START + 1 + DAY)
+    faults.take_confirmed(listing(), START + 1 + DAY)
     assert faults.memory == {}
 
 
 def test_a_fault_settles_after_the_time_that_is_set() -> None:
     """The chip says when; one that an earlier process knew is as old as it was."""
     faults = ChipFaults(packaged_table(), settle_seconds=30)
-    faults.take(listing(BUSINESS), START)
-    faults.take(listing(BUSINESS, PLAIN), START + 10)
+    faults.take_confirmed(listing(BUSINESS), START)
+    faults.take_confirmed(listing(BUSINESS, PLAIN), START + 10)
     assert [fault.is_settled for fault in faults.health(START + 10).faults] == [False, False]
     assert faults.next_change == START + 30
     assert [fault.is_settled for fault in faults.health(START + 30).faults] == [True, False]

@@ -18,7 +18,7 @@ from trio_npu_dra.ascend.dcmi.errors import NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
-from trio_npu_dra.ascend.division_poll import read_partition
+from trio_npu_dra.ascend.division_poll import read_division
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profile
@@ -80,7 +80,7 @@ async def test_another_policy_is_said_twice(
     dcmi.said = said
     for lapses, policy in ((1, MultiDiePolicy.INDEPENDENT), (2, said)):
         dcmi.lapses = lapses
-        assert (await read_partition(worker, dcmi, known)).multi_die_policy is policy
+        assert (await read_division(worker, dcmi, known)).multi_die_policy is policy
         assert not dcmi.lapses
 
 
@@ -101,7 +101,7 @@ async def test_a_super_pod_that_is_reported_late_is_known_without_a_new_list(
         )
         for chip in board.chips
     ]
-    fresh = await read_partition(worker, dcmi, replace(board, chips=tuple(early)))
+    fresh = await read_division(worker, dcmi, replace(board, chips=tuple(early)))
     assert fresh == board
 
 
@@ -131,7 +131,7 @@ async def test_a_change_of_vnpus_is_logged_once(
 async def test_a_partition_is_seen_by_its_node(
     watching: Watching, control: BoardControl, simulated: SimulatedBoard
 ) -> None:
-    """At the next look at these: all else about splits is asked for far more rarely."""
+    """At the next look at these: all else of the division is read for far more rarely."""
     watching.interval = 0.02
     await watching.start()
     control.hang("dcmi_get_multi_die_policy")
@@ -183,7 +183,7 @@ async def test_a_list_brings_no_partition_back_that_went_meanwhile(
 
     async def remove() -> None:
         control.destroy_vnpu(7, 212)
-        await watching.splits.again()
+        await watching.division.again()
         assert not watching.board.value.by_name["npu-7"].vnpus
         is_known.set()
 

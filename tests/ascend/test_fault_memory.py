@@ -27,7 +27,7 @@ from trio_npu_dra.kit.base.errors import StorageError
 def faults(tmp_path: Path) -> NodeFaults:
     """The faults of a node whose chip 0 is unhealthy, not saved yet."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(UNHEALTHY, 100.0)
+    faults.of(npu()).take_confirmed(UNHEALTHY, 100.0)
     return faults
 
 
@@ -66,7 +66,7 @@ async def test_a_card_that_moved_takes_its_faults_along(faults: NodeFaults) -> N
 async def test_a_chip_that_tells_its_die_id_late_brings_its_faults_along(tmp_path: Path) -> None:
     """It is the chip that was known by its name."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu(None)).take(UNHEALTHY, 100.0)
+    faults.of(npu(None)).take_confirmed(UNHEALTHY, 100.0)
     assert has_faults(faults)
     faults.save()
     assert set(json.loads((tmp_path / "faults.json").read_text())["chips"]) == {"DIE-0"}
@@ -98,13 +98,13 @@ async def test_only_news_are_written(
     faults.save()
     assert NodeFaults(tmp_path).is_saved
     (tmp_path / "faults.json").unlink()
-    faults.of(npu()).take(UNHEALTHY, 200.0)
-    faults.of(replace(npu("DIE-1"), physical_id=1)).take(HealthSample(), 200.0)
+    faults.of(npu()).take_confirmed(UNHEALTHY, 200.0)
+    faults.of(replace(npu("DIE-1"), physical_id=1)).take_confirmed(HealthSample(), 200.0)
     faults.save()
     await faults.save_apart()
     assert not (tmp_path / "faults.json").exists()
     nowhere = NodeFaults(None)
-    nowhere.of(npu()).take(UNHEALTHY, 100.0)
+    nowhere.of(npu()).take_confirmed(UNHEALTHY, 100.0)
     assert nowhere.is_saved
 
 
@@ -126,7 +126,7 @@ async def test_a_disk_that_fails_is_logged_once_and_tried_again(
     """Faults are judged without the file too."""
     folder = tmp_path / "later"
     faults = NodeFaults(folder)
-    faults.of(npu()).take(UNHEALTHY, 100.0)
+    faults.of(npu()).take_confirmed(UNHEALTHY, 100.0)
     for _ in range(2):
         faults.save()
         assert len(caplog.records) == 1
@@ -166,7 +166,7 @@ async def test_a_chip_whose_memory_makes_no_sense_costs_no_other(
     faults = NodeFaults(tmp_path)
     assert not faults.of(npu("DIE-1")).memory
     assert faults.of(npu()).health(2.0).level is FaultLevel.MANUALLY_SEPARATE_NPU
-    faults.of(npu("DIE-2")).take(UNHEALTHY, 100.0)
+    faults.of(npu("DIE-2")).take_confirmed(UNHEALTHY, 100.0)
     faults.save()
     assert faults.is_saved
     (line,) = caplog.records
@@ -227,7 +227,7 @@ async def test_something_foreign_costs_the_memory_and_gives_way(
 
     faults = NodeFaults(tmp_path)
     assert [vars(line)["file"] for line in caplog.records] == [str(file)]
-    faults.of(npu()).take(UNHEALTHY, 100.0)
+    faults.of(npu()).take_confirmed(UNHEALTHY, 100.0)
     faults.save()
 
     assert has_faults(NodeFaults(tmp_path))

@@ -41,9 +41,9 @@ async def test_a_release_by_one_instance_is_not_undone_by_the_other(
     assert new.release(npu())
     new.save()
 
-    old.of(npu("DIE-1")).take(OTHER, 1000.0)
+    old.of(npu("DIE-1")).take_confirmed(OTHER, 1000.0)
     if is_changed:
-        old.of(npu()).take(OTHER, 1000.0)
+        old.of(npu()).take_confirmed(OTHER, 1000.0)
     await old.save_apart()
 
     with trio.fail_after(HANG_SECONDS):
@@ -59,9 +59,9 @@ async def test_a_release_by_one_instance_is_not_undone_by_the_other(
 async def test_the_file_keeps_what_both_learn_of_different_chips_and_codes(tmp_path: Path) -> None:
     """Whichever saves last."""
     old, new = both(tmp_path)
-    old.of(npu("DIE-1")).take(OTHER, 1000.0)
-    new.of(npu("DIE-2")).take(OTHER, 1000.0)
-    new.of(npu()).take(OTHER, 1000.0)
+    old.of(npu("DIE-1")).take_confirmed(OTHER, 1000.0)
+    new.of(npu("DIE-2")).take_confirmed(OTHER, 1000.0)
+    new.of(npu()).take_confirmed(OTHER, 1000.0)
     new.save()
     old.save()
 
@@ -115,8 +115,8 @@ async def test_a_separation_lasts_as_long_when_the_clock_is_set(
     """By the node's clock it would end immediately, or begin only now."""
     faults = on_a_clock_set_by(tmp_path, 0.0, running=0.0)
     for at in range(5):
-        faults.of(npu()).take(LINK_DOWN, 1e9 + 200 * at)
-        faults.of(npu()).take(HealthSample(), 1e9 + 200 * at + 50)
+        faults.of(npu()).take_confirmed(LINK_DOWN, 1e9 + 200 * at)
+        faults.of(npu()).take_confirmed(HealthSample(), 1e9 + 200 * at + 50)
     faults.save()
     separated = faults.of(npu()).memory[0x81078603].separated
     assert separated is not None
@@ -132,7 +132,7 @@ async def test_a_separation_lasts_as_long_when_the_clock_is_set(
 async def test_a_save_waits_for_the_other_instances_turn(tmp_path: Path) -> None:
     """For a moment: an unsaved change is tried again."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(UNHEALTHY, 100.0)
+    faults.of(npu()).take_confirmed(UNHEALTHY, 100.0)
     with (tmp_path / "faults.lock").open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         async with trio.open_nursery() as nursery:
@@ -151,6 +151,6 @@ async def test_a_release_that_makes_no_sense_is_none(tmp_path: Path, released: s
     faults = NodeFaults(tmp_path, clock=lambda: 10.0)
     is_file = released != "5"
     assert (level(faults, npu()) is FaultLevel.MANUALLY_SEPARATE_NPU) == is_file
-    faults.of(npu("DIE-1")).take(UNHEALTHY, 10.0)
+    faults.of(npu("DIE-1")).take_confirmed(UNHEALTHY, 10.0)
     faults.save()
     assert faults.is_saved

@@ -61,7 +61,7 @@ async def test_the_boot_status_tells_a_chip_that_starts_from_a_missing_one(
     reading = await read_chip(worker, dcmi, CHIP)
     is_missing = boot_code in (-8001, -8007, -8008)
     assert reading.unmonitored
-    assert (reading.missing, reading.starting) == (is_missing, not is_missing)
+    assert (reading.missing, reading.booting) == (is_missing, not is_missing)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ async def test_a_booting_chip_is_not_monitored(
         control.set_return_code(ALARM, -8008, 1)
     control.set_return_code(BOOT_STATUS, boot_code, 1)
     assert await read_chip(worker, dcmi, CHIP) == HealthSample(
-        unmonitored=f"the chip is {phase}", starting=True
+        unmonitored=f"the chip is {phase}", booting=True
     )
 
 

@@ -15,8 +15,8 @@ from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.ascend.port_faults import (
     SETTLE_SECONDS,
-    UB_OF_ALL_CHIPS,
-    UB_OF_ONE_CHIP,
+    UB_DOWN_ON_ALL,
+    UB_DOWN_ON_ONE,
     UB_PORT_DOWN,
     UBOE_ONE_DOWN,
     UBOE_PORT_DOWN,
@@ -77,7 +77,7 @@ async def test_a_ub_port_of_one_chip_that_stays_down_separates_the_chip(
     clock.now += SETTLE_SECONDS
     health = await watching.until_health(3, lambda health: len(health.faults) == 2)
     assert [(fault.code, fault.level) for fault in health.faults] == [
-        (UB_OF_ONE_CHIP, FaultLevel.SEPARATE_NPU),
+        (UB_DOWN_ON_ONE, FaultLevel.SEPARATE_NPU),
         (UB_PORT_DOWN, FaultLevel.NOT_HANDLE),
     ]
     assert next_ub_change(watching.board.value) is None
@@ -108,14 +108,14 @@ async def test_ub_ports_of_all_chips_separate_none_of_them(
     """It is not the chips' fault; nor are the ports that come back last, also after a restart."""
     await watching.start()
     pull_ports(control, range(8))
-    await codes_are(watching, range(8), UB_PORT_DOWN, UB_OF_ALL_CHIPS)
+    await codes_are(watching, range(8), UB_PORT_DOWN, UB_DOWN_ON_ALL)
     assert {chip.health.level for chip in watching.board.value.chips} == {FaultLevel.SUB_HEALTH}
     control.clear_fault(0, UB_PORT_DOWN)
     clock.now += 100 * SETTLE_SECONDS
-    await codes_are(watching, range(1, 8), UB_PORT_DOWN, UB_OF_ALL_CHIPS)
+    await codes_are(watching, range(1, 8), UB_PORT_DOWN, UB_DOWN_ON_ALL)
     watching.faults.save()
     restarted = await watching.restarted(NodeFaults(tmp_path, clock=clock))
-    await codes_are(restarted, range(1, 8), UB_PORT_DOWN, UB_OF_ALL_CHIPS)
+    await codes_are(restarted, range(1, 8), UB_PORT_DOWN, UB_DOWN_ON_ALL)
 
 
 def die(number: int) -> Chip:
@@ -140,10 +140,10 @@ def judged(board: Board, before: int | None = None) -> set[int | None]:
 def test_a_chip_that_is_gone_says_nothing_of_the_others_ub_ports() -> None:
     """The ports of all that are there are down."""
     gone = replace(die(2), gone=True)
-    assert judged(fallen(gone)) == {UB_OF_ALL_CHIPS}
-    assert judged(fallen(gone, die(3))) == {UB_OF_ONE_CHIP}
+    assert judged(fallen(gone)) == {UB_DOWN_ON_ALL}
+    assert judged(fallen(gone, die(3))) == {UB_DOWN_ON_ONE}
     fallen_too = replace(fallen().chips[0], physical_id=4, gone=True)
-    assert judged(fallen(fallen_too, die(3))) == {UB_OF_ONE_CHIP}
+    assert judged(fallen(fallen_too, die(3))) == {UB_DOWN_ON_ONE}
 
 
 def test_no_chip_is_separated_while_another_ones_ub_ports_are_unknown() -> None:
@@ -152,7 +152,7 @@ def test_no_chip_is_separated_while_another_ones_ub_ports_are_unknown() -> None:
     assert judged(fallen(silent)) == {None}
     assert next_ub_change(fallen(silent)) is None
     assert next_ub_change(fallen(die(2))) == SETTLE_SECONDS
-    assert judged(fallen(silent), UB_OF_ONE_CHIP) == {UB_OF_ONE_CHIP}
+    assert judged(fallen(silent), UB_DOWN_ON_ONE) == {UB_DOWN_ON_ONE}
 
 
 @on_ub
@@ -182,9 +182,9 @@ async def test_a_chip_is_no_longer_separated_once_all_have_a_ub_port_down(
     pull_ports(control, range(7))
     await codes_are(watching, range(7), UB_PORT_DOWN)
     clock.now += SETTLE_SECONDS
-    await codes_are(watching, range(7), UB_PORT_DOWN, UB_OF_ONE_CHIP)
+    await codes_are(watching, range(7), UB_PORT_DOWN, UB_DOWN_ON_ONE)
     control.add_fault(7, UB_PORT_DOWN, Severity.MINOR)
-    await codes_are(watching, range(8), UB_PORT_DOWN, UB_OF_ALL_CHIPS)
+    await codes_are(watching, range(8), UB_PORT_DOWN, UB_DOWN_ON_ALL)
 
 
 @on_ub
@@ -209,9 +209,9 @@ async def test_as_many_uboe_ports_are_down_as_the_code_is_listed(
 def test_codes_of_nine_digits_are_remembered_over_a_restart(tmp_path: Path) -> None:
     """Derived codes are longer than those that libraries list."""
     faults = NodeFaults(tmp_path)
-    faults.of(npu()).take(HealthSample(codes={UBOE_TWO_DOWN: "words"}), faults.now())
+    faults.of(npu()).take_confirmed(HealthSample(codes={UBOE_TWO_DOWN: "words"}), faults.now())
     before = faults.of(npu()).health(faults.now())
     faults.save()
     again = NodeFaults(tmp_path)
-    again.of(npu()).take(HealthSample(pending=True), again.now())
+    again.of(npu()).take_confirmed(HealthSample(pending=True), again.now())
     assert again.of(npu()).health(again.now()).faults == before.faults

@@ -30,7 +30,7 @@ async def board(watching: Watching) -> Board:
 @pytest.fixture
 def flags(worker: DcmiWorker, dcmi: Dcmi, watching: Watching) -> NodeShareFlags:
     """Its flags."""
-    return NodeShareFlags(worker, dcmi, watching.splits)
+    return NodeShareFlags(worker, dcmi, watching.division)
 
 
 async def on(flags: NodeShareFlags, board: Board) -> set[int]:

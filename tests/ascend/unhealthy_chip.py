@@ -27,5 +27,5 @@ def npu(uuid: str | None = "DIE-0") -> Chip:
 def separate(faults: NodeFaults, chip: Chip, first: float = 100.0) -> None:
     """Have a chip fail twice, 20 s apart: only a release by hand ends that."""
     for at in (first, first + 20):
-        faults.of(chip).take(UNHEALTHY, at)
-        faults.of(chip).take(HealthSample(), at + 1)
+        faults.of(chip).take_confirmed(UNHEALTHY, at)
+        faults.of(chip).take_confirmed(HealthSample(), at + 1)

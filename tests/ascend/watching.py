@@ -36,7 +36,7 @@ class Watching:
         self.faults = NodeFaults(None)
         self.interval = 0.02
         self.known = EMPTY_BOARD
-        self.splits = DivisionPoll()
+        self.division = DivisionPoll()
         self._nursery = nursery
         self._hardware = (worker, dcmi, host)
 
@@ -50,7 +50,7 @@ class Watching:
             status=self.status,
             interval_seconds=self.interval,
             known=self.known,
-            splits=self.splits,
+            division=self.division,
             on_event=lambda _: self.heard.set(self.heard.value + 1),
         )
         with trio.fail_after(20):

@@ -37,13 +37,13 @@ class CutNode(PartitionedNode):
         control: What others do to the board.
         worker: Runs the calls of all instances.
         dcmi: The library.
-        splits: How the watcher hears of it.
+        division: Has the watcher read the division again.
     """
 
     control: BoardControl
     worker: DcmiWorker
     dcmi: Dcmi | None
-    splits: DivisionPoll = field(default_factory=DivisionPoll)
+    division: DivisionPoll = field(default_factory=DivisionPoll)
 
     def driver(self, patience: Patience = AT_ONCE, *, vnpus: type[Vnpus] = Vnpus) -> Instance:
         """One instance of the driver."""
@@ -59,7 +59,7 @@ class CutNode(PartitionedNode):
             self.worker,
             self.dcmi,
             self.disk.board,
-            splits=self.splits,
+            division=self.division,
             partitioning=self.partitioning,
         )
 
@@ -87,7 +87,7 @@ async def cut_node(root: Path, simulator: Path, profile: str = "910b4-8") -> Asy
                 faults=NodeFaults(None),
                 status=Observable(WatchStatus()),
                 interval_seconds=0.05,
-                splits=node.splits,
+                division=node.division,
             )
             await nursery.start(watch)
             yield node

@@ -56,7 +56,7 @@ async def test_a_vnpu_that_another_instance_cut_is_never_published(cut: CutNode)
         assert await cut.driver().prepare("a") == ""
         await seen_cut(cut)
         assert published(cut, ledger) == free
-        await cut.splits.again()
+        await cut.division.again()
         assert published(cut, ledger) == free
         assert cut.partitioning.value.by_hand == frozenset()
 

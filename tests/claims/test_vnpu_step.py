@@ -123,9 +123,9 @@ async def test_a_record_has_its_vnpu_until_the_board_was_read(cut: CutNode) -> N
     """Else that one would be offered as cut by hand; also where the first try was given up."""
     await cut.prepared()
     (vnpu,) = cut.templates()
-    followed = cut.splits
+    followed = cut.division
     for _ in range(2):
-        cut.splits = DivisionPoll()
+        cut.division = DivisionPoll()
         asked = trio.Event()
 
         async def read(asked: trio.Event = asked) -> None:
@@ -133,14 +133,14 @@ async def test_a_record_has_its_vnpu_until_the_board_was_read(cut: CutNode) -> N
             await trio.sleep_forever()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partial(cut.splits.follow, cut.disk.host, read, 60, looks=60))
+            nursery.start_soon(partial(cut.division.follow, cut.disk.host, read, 60, looks=60))
             nursery.start_soon(cut.driver().unprepare, "a")
             await asked.wait()
             nursery.cancel_scope.cancel()
         assert cut.templates() == {}
         (partition,) = cut.disk.record("uid-a")["pieces"].values()
         assert partition["vnpu"] == vnpu
-    cut.splits = followed
+    cut.division = followed
     assert await cut.driver().unprepare("a") == ""
     assert cut.is_clean()
 

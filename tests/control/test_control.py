@@ -220,7 +220,7 @@ async def test_a_separated_npu_is_released_once(served: Served) -> None:
     unhealthy = NPUS[1]
     chip = served.control.faults.of(unhealthy)
     for codes in ({TWICE_A_DAY: ""}, {}, {TWICE_A_DAY: ""}, {}):
-        chip.take(HealthSample(codes=codes), served.control.faults.now())
+        chip.take_confirmed(HealthSample(codes=codes), served.control.faults.now())
     assert chip.health(served.control.faults.now()).level is FaultLevel.MANUALLY_SEPARATE_NPU
 
     released = await served.ask("POST", "/release?device=npu-3")

@@ -172,7 +172,7 @@ async def _watch(library: Answering, events: list[FaultEvent], looks: list[bytes
             faults.note(one, NOW)
         for later, look in enumerate(looks):
             library.feed(OK + look)
-            faults.see(await read_chip(worker, library.dcmi, address), NOW + later)
+            faults.confirm_and_take(await read_chip(worker, library.dcmi, address), NOW + later)
             with suppress(DcmiError):
                 faults.network = await read_network(worker, library.dcmi, address)
             unhealthy = replace(npu(0), health=faults.health(NOW + later))

@@ -37,7 +37,9 @@ def test_any_file_is_read_or_replaced(place: Path, content: bytes) -> None:
     faults = NodeFaults(place, clock=lambda: NOW)
     _tell(faults)
     for number in (0, 1):
-        faults.of(npu(number)).take(HealthSample(codes={0x80E01801: "words", 0x81078603: ""}), NOW)
+        faults.of(npu(number)).take_confirmed(
+            HealthSample(codes={0x80E01801: "words", 0x81078603: ""}), NOW
+        )
     _tell(faults)
     faults.save()
     assert faults.is_saved

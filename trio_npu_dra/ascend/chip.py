@@ -108,8 +108,8 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
     return described, facts.problem
 
 
-def read_split(dcmi: Dcmi, chip: Chip) -> tuple[Chip, str]:
-    """The chip with its present vNPUs and share flag, and the unanswered facts in words.
+def read_chip_division(dcmi: Dcmi, chip: Chip) -> tuple[Chip, str]:
+    """The chip with its present division (vNPUs, share flag), and the unanswered facts in words.
 
     And with its place in a super pod, which the library may report late.
     """

@@ -1,8 +1,8 @@
 """One chip's faults over time, and since when it has each.
 
-Pure and driven by the caller's clock (seconds since 1970). `note` takes an event and `see` a fresh
-reading, whose confirmed part decides; `health` is the chip's health at a time, and `next_change`
-the time at which it changes by itself.
+Pure and driven by the caller's clock (seconds since 1970). `note` takes an event and
+`confirm_and_take` a fresh reading, whose confirmed part decides; `health` is the chip's health at a
+time, and `next_change` the time at which it changes by itself.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ RECOVERY_LAG: Final = 1.0
 """Seconds by which a recovery or the health value mostly precedes the change of the code list."""
 
 _OCCURRENCE_LAG: Final = 0.125
-"""The first pause after an occurrence, which must be known sooner."""
+"""Seconds from an occurrence to the first reading that looks for it; faults are urgent."""
 
-START_SECONDS: Final = 150.0
-"""How long a chip may take to start; MindCluster gives one that was reset as long."""
+BOOT_SECONDS: Final = 150.0
+"""How long a chip may take to boot; MindCluster gives one that was reset as long."""
 
 SILENT_SECONDS: Final = 20.0
 """How long an answer may be due of a chip before the chip counts as unknown."""
 
-_RAISED_LATELY: Final = 300.0
+_EVENT_MAX_AGE: Final = 300.0
 """Seconds by which an event may be late; one that seems older was dated by another clock."""
 
 
@@ -58,17 +58,16 @@ class ChipFaults:
         self._table = table
         self._memory = dict(memory or {})
         self._agreement = Agreement()
-        self._pending: list[tuple[FaultEvent, float]] = []
-        self._recovering: dict[int, float] = {}  # listed codes, by when their recovery came
-        self._ahead: dict[
-            int, tuple[float, float]
-        ] = {}  # not listed yet: begun when, event came when
+        self._unread_events: list[tuple[FaultEvent, float]] = []
+        self._recovering: dict[int, float] = {}  # codes still listed, by when the recovery came
+        # codes of events that are not listed yet, by when the fault began and the event came
+        self._ahead: dict[int, tuple[float, float]] = {}
         self._occurrences: dict[int, Occurrences] = {}
         self._read_at = 0.0
         self._unexplained: float | None = None  # since when no code explains the alarm
-        self._starting: float | None = None
-        self._lost_at: float | None = None
-        self._asked_at: float | None = None  # in vain so far
+        self._booting_since: float | None = None
+        self._failing_since: float | None = None  # since when readings bring errors alone
+        self._due_since: float | None = None  # since when a reading is due that has not come
         self._is_silent = False  # until an answer, also if the clock is set back
         self._reading = HealthSample(unmonitored="not read yet")
         self._was_read = False
@@ -81,13 +80,13 @@ class ChipFaults:
     # --- what happens ----------------------------------------------------------------------------
 
     def note(self, event: FaultEvent, now: float) -> None:
-        """Take in an event; it counts once the next reading confirms it."""
-        self._pending.append((event, now))
+        """Keep an event until the next reading, even one without an answer: then it counts."""
+        self._unread_events.append((event, now))
 
     def _replay(self, event: FaultEvent, now: float) -> None:
         """Note what a reading does not show: how often a code came, how severe it is."""
         code = event.code
-        is_likely = 0 <= now - event.raised_at < _RAISED_LATELY
+        is_likely = 0 <= now - event.raised_at < _EVENT_MAX_AGE
         raised_at = event.raised_at if is_likely else now
         occurrences = self._occurrences_of(code)
         if occurrences is not None and occurrences.hear(event, now):
@@ -105,54 +104,56 @@ class ChipFaults:
             if event.severity is not None:
                 self._change(code, severity=event.severity)
 
-    def ask(self, now: float) -> None:
-        """A reading of the chip is due, and has not come yet."""
-        self._asked_at = now if self._asked_at is None else min(self._asked_at, now)
+    def note_due(self, now: float) -> None:
+        """Note that a reading of the chip is due."""
+        self._due_since = now if self._due_since is None else min(self._due_since, now)
 
     @property
-    def is_asked(self) -> bool:
+    def is_due(self) -> bool:
         """Whether a reading is due, and has not come yet."""
-        return self._asked_at is not None
+        return self._due_since is not None
 
-    def see(self, reading: HealthSample, now: float) -> None:
-        """Take in the confirmed part of a fresh reading."""
+    def confirm_and_take(self, reading: HealthSample, now: float) -> None:
+        """Take the part of a fresh reading that an earlier one or an event confirms."""
         active = {code for code in self._memory if self._is_active(code)}
-        events = {event.code for event, _ in self._pending}
+        events = {event.code for event, _ in self._unread_events}
         known = active | events | self._ahead.keys()
-        self.take(self._agreement.confirmed(reading, known, now), now)
+        self.take_confirmed(self._agreement.confirmed(reading, known, now), now)
 
-    def take(self, reading: HealthSample, now: float) -> None:
-        """Take in a confirmed reading: the codes that it lists are active, others are not.
+    def take_confirmed(self, reading: HealthSample, now: float) -> None:
+        """Take a confirmed reading: the codes that it lists are active, other codes are not.
 
-        While a reading is pending, the one before it stands.
+        While an answer is pending, the reading before it stands, but events count.
         """
         if not reading.pending or not self._was_read:
             self._reading = reading
         self._was_read |= not reading.pending
         self._advance(now)
-        for event, at in self._pending:
+        for event, at in self._unread_events:
             self._replay(event, at)
-        self._pending.clear()
+        self._unread_events.clear()
         if reading.pending:
             return
-        self._asked_at, self._is_silent = None, False
-        since, self._read_at = self._read_at, now
+        self._due_since, self._is_silent = None, False
+        read_before, self._read_at = self._read_at, now
         if reading.gone or reading.unmonitored:
-            self._lost_at = now if self._lost_at is None else min(self._lost_at, now)
+            self._failing_since = (
+                now if self._failing_since is None else min(self._failing_since, now)
+            )
             self._unexplained = None
             self._judge_absence(reading, now)
             return
-        self._starting = self._lost_at = None
+        self._booting_since = self._failing_since = None
         self._end(CARD_DROPPED, now)
         if reading.codes is not None:
-            self._take_list(reading.codes, reading, since, now)
+            self._take_list(reading.codes, reading, read_before, now)
         self._judge_alarm(reading.severity, now)
         self._forget(now)
 
     def _take_list(
-        self, listed: Mapping[int, str], reading: HealthSample, since: float, now: float
+        self, listed: Mapping[int, str], reading: HealthSample, read_before: float, now: float
     ) -> None:
-        """Take in a list of codes; the reading before was made at *since*.
+        """Take a list of codes; the last reading before it came at *read_before*.
 
         A full list may lack active codes: such a code ends by an event only.
         """
@@ -170,17 +171,19 @@ class ChipFaults:
                 self._change(code, alarm=reading.severity)
         for code in over - {ALARM_WITHOUT_CODE}:
             recovered = self._recovering.get(code, now)
-            self._end(code, recovered if since <= recovered < now else now)
+            self._end(code, recovered if read_before <= recovered < now else now)
 
     def _judge_absence(self, reading: HealthSample, now: float) -> None:
-        """Take a chip that is gone, or does not finish its start, for one that dropped."""
+        """Begin CARD_DROPPED for a chip that is gone or does not finish booting."""
         if reading.gone:
-            self._starting = None
+            self._booting_since = None
             self._begin_if_new(CARD_DROPPED, "the chip does not exist any more", now)
-        elif reading.starting:
-            self._starting = now if self._starting is None else min(self._starting, now)
-            if now - self._starting >= START_SECONDS:
-                text = f"for {START_SECONDS:g} s {reading.unmonitored}"
+        elif reading.booting:
+            self._booting_since = (
+                now if self._booting_since is None else min(self._booting_since, now)
+            )
+            if now - self._booting_since >= BOOT_SECONDS:
+                text = f"for {BOOT_SECONDS:g} s {reading.unmonitored}"
                 self._begin_if_new(CARD_DROPPED, text, now)
 
     def _judge_alarm(self, alarm: Severity, now: float) -> None:
@@ -202,8 +205,8 @@ class ChipFaults:
     def _explains(self, code: int, alarm: Severity) -> bool:
         """Whether a code can be the reason for an alarm.
 
-        One that makes the chip unhealthy explains any alarm. A milder one explains what its event
-        said, or up to a major alarm if no event had its severity.
+        A code that makes the chip unhealthy explains any alarm. A milder code explains an alarm up
+        to the severity of its last event, or up to a major one if no event told a severity.
         """
         known = self._memory[code]
         if known.since is None:
@@ -240,7 +243,7 @@ class ChipFaults:
         young = [f.since for f in faults if 0 <= now - f.since < self._settle_seconds]
         self._settles_at = min(young) + self._settle_seconds if young else None
         unread = self._reading.unmonitored
-        if self._asked_at is not None and now - self._asked_at >= SILENT_SECONDS:
+        if self._due_since is not None and now - self._due_since >= SILENT_SECONDS:
             self._is_silent = True
         if self._is_silent and not unread:
             unread = f"no answer for {SILENT_SECONDS:g} s"
@@ -254,12 +257,12 @@ class ChipFaults:
 
     @property
     def is_gone(self) -> bool:
-        """Whether a reading found the chip gone, and none has found it since."""
-        return self._is_active(CARD_DROPPED) and self._starting is None
+        """Whether the chip was found gone, and has neither answered nor booted since."""
+        return self._is_active(CARD_DROPPED) and self._booting_since is None
 
-    def is_lost(self, now: float) -> bool:
-        """Whether the chip has answered nothing but errors for longer than a start may take."""
-        return self._lost_at is not None and now - self._lost_at >= START_SECONDS
+    def has_failed_long(self, now: float) -> bool:
+        """Whether readings have brought errors alone for longer than a boot may take."""
+        return self._failing_since is not None and now - self._failing_since >= BOOT_SECONDS
 
     @property
     def recheck_at(self) -> float | None:

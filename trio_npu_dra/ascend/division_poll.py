@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import trio
 
-from trio_npu_dra.ascend.chip import read_split
+from trio_npu_dra.ascend.chip import read_chip_division
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, VnpuMode
@@ -70,8 +70,8 @@ class DivisionPoll:
             self._done.set(number)
 
 
-async def read_partition(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
-    """The Board with the present policy, vNPUs and share flags; unanswered facts stay."""
+async def read_division(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
+    """The Board with the present division; unanswered facts stay."""
     try:
         policy = await read_policy(worker, dcmi, board)
     except DcmiError as error:
@@ -81,7 +81,7 @@ async def read_partition(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
         board,
         multi_die_policy=policy,
         vnpu_mode=await read_vnpu_mode(worker, dcmi, board),
-        chips=tuple([await _as_split_now(worker, dcmi, chip) for chip in board.chips]),
+        chips=tuple([await _as_divided_now(worker, dcmi, chip) for chip in board.chips]),
     )
 
 
@@ -128,13 +128,13 @@ async def _said(worker: DcmiWorker, call: Callable[[], T | None]) -> T | None:
         return None
 
 
-async def _as_split_now(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Chip:
+async def _as_divided_now(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Chip:
     if not chip.is_listed:
         return chip
     try:
-        fresh, problem = await worker.call(read_split, dcmi, chip, device=chip.ref)
+        fresh, problem = await worker.call(read_chip_division, dcmi, chip, device=chip.ref)
     except DcmiError as error:
         fresh, problem = chip, str(error)
     if problem:
-        log.debug("partition not read", extra={"chip": str(chip.ref), "problem": problem})
+        log.debug("division not read", extra={"chip": str(chip.ref), "problem": problem})
     return fresh

@@ -116,7 +116,7 @@ def read_health(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
 def _absence(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
     """The sample of a chip without a health, which the library says in four ways.
 
-    Each may stand for a chip that starts and for one that is gone. The boot status tells them
+    Each may stand for a chip that boots and for one that is gone. The boot status tells them
     apart: the Ascend driver has none of a chip that is gone (DCMI source,
     `dsmi_get_device_boot_status`).
     """
@@ -126,7 +126,7 @@ def _absence(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
     except DcmiError as error:
         if error.code in NO_SUCH_CHIP:
             return HealthSample(unmonitored="the Ascend driver knows no such chip", missing=True)
-    return HealthSample(unmonitored=f"the chip is {phase}", starting=True)
+    return HealthSample(unmonitored=f"the chip is {phase}", booting=True)
 
 
 def _text(dcmi: Dcmi, ref: ChipRef, code: int) -> str:

@@ -22,8 +22,9 @@ class HealthSample:
         severity: The worst alarm in its health.
         gone: The chip does not exist any more.
         unmonitored: Why it could not be read; empty if it could.
-        missing: Whether that is because the Ascend driver knows no such chip.
-        starting: Whether that is because the chip starts.
+        missing: Whether that is because the Ascend driver knows no such chip; a second such
+            reading in a row makes it *gone*.
+        booting: Whether that is because the chip boots.
         pending: Whether that is because the answer takes long: it may come.
     """
 
@@ -33,7 +34,7 @@ class HealthSample:
     gone: bool = False
     unmonitored: str = ""
     missing: bool = False
-    starting: bool = False
+    booting: bool = False
     pending: bool = False
 
     @property

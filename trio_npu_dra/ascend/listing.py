@@ -81,8 +81,8 @@ class Listing:
     It lists when the accelerators on the PCI bus or the NPUs' device nodes have changed (a starting
     Ascend driver makes new nodes), and, ever more rarely, while something is missing: a listed
     card, chip or fact does not answer, an accelerator on the bus is not listed (it may be booting),
-    or a listed chip has been lost for long (it may have been reset, which the library learns in
-    `init` alone).
+    or a listed chip has given errors alone for long (it may have been reset, which the library
+    learns in `init` alone).
 
     Args:
         worker: Runs the calls.
@@ -107,19 +107,19 @@ class Listing:
         self._failure = ""
         self._left: frozenset[str] = frozenset()  # not on the bus when the last list failed
 
-    def is_due(self, board: Board, *, is_chip_lost: bool = False) -> bool:
+    def is_due(self, board: Board, *, is_chip_failing: bool = False) -> bool:
         """Whether *board* may lack a chip, or have one too many; cheap between two checks.
 
         Args:
             board: The Board of the last listing.
-            is_chip_lost: Whether one of its listed chips has answered nothing but errors for long.
+            is_chip_failing: Whether one of its listed chips has given errors alone for long.
         """
         now = trio.current_time()
         # A listing that cannot run would only make the Board say so.
-        is_chip_lost = is_chip_lost and not self._worker.in_the_way(
+        is_chip_failing = is_chip_failing and not self._worker.in_the_way(
             partial(_is_harmless, self._host, board)
         )
-        if not (is_chip_lost or board.gaps):
+        if not (is_chip_failing or board.gaps):
             self._listings = 0
         if now >= self._bus_at:
             self._bus_at = now + self._backoff.first
@@ -131,7 +131,7 @@ class Listing:
         if self._pause >= _LAST_RETRY_SECONDS:
             # An accelerator that was never known as an NPU may not be one.
             unlisted &= {chip.pci_bus_id for chip in board.chips}
-        return bool(board.unanswered or self._failure or unlisted or is_chip_lost)
+        return bool(board.unanswered or self._failure or unlisted or is_chip_failing)
 
     async def read(self, known: Board) -> Board | None:
         """List and discover.

@@ -1,7 +1,7 @@
 """Faults of a 950's ports that have codes of their own, which the Ascend driver does not list.
 
-How bad a port that is down is depends on how many ports are down, or on the other chips. Rules and
-levels are those of MindCluster (device plugin, `fault_code.go`).
+The level of a port that is down depends on how many of the chip's ports are down, or on the ports
+of other chips. Rules and levels are those of MindCluster (device plugin, `fault_code.go`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from trio_npu_dra.ascend.faults import packaged_table
 from trio_npu_dra.ascend.model import Board, Chip, Fault, worst_first
 
 UB_PORT_DOWN: Final = 0x81B18603
-UB_OF_ONE_CHIP: Final = 0x020001002
-UB_OF_ALL_CHIPS: Final = 0x020000002
+# MindCluster's own codes have nine digits, leading zeros included.
+UB_DOWN_ON_ONE: Final = 0x020001002
+UB_DOWN_ON_ALL: Final = 0x020000002
 
 _UB_TEXTS: Final = {
-    UB_OF_ALL_CHIPS: "UB ports of all NPUs are down",
-    UB_OF_ONE_CHIP: "a UB port is down, not of all NPUs",
+    UB_DOWN_ON_ALL: "UB ports of all NPUs are down",
+    UB_DOWN_ON_ONE: "a UB port of this NPU is down, but not those of all NPUs",
 }
 
 UBOE_PORT_DOWN: Final = 0x81078607
@@ -27,11 +28,12 @@ UBOE_ONE_DOWN: Final = 0x110000002
 UBOE_TWO_DOWN: Final = 0x110001024
 
 SETTLE_SECONDS: Final = 5.0
-"""How long a chip's UB port must be down until the chip is judged by itself: a switch takes the
-ports of all chips down, one after the other. MindCluster looks as often."""
+"""How long a chip's UB port must be down until the chip alone is at fault: a switch takes the ports
+of all chips down, one after the other. MindCluster looks at the ports this often."""
 
-OTHERS_SECONDS: Final = 3.0
-"""When all chips are read, so that two readings show all ports by then: events get lost."""
+READ_ALL_AFTER_SECONDS: Final = 3.0
+"""How long after a port went down all chips are read, because another chip's event may be lost;
+soon enough for the second reading before `SETTLE_SECONDS`."""
 
 
 def uboe_faults(listed: Sequence[int]) -> dict[int, str]:
@@ -48,28 +50,29 @@ def uboe_faults(listed: Sequence[int]) -> dict[int, str]:
             return {UBOE_TWO_DOWN: "no UBoE port is up"}
 
 
-def with_ub_faults(board: Board, judged: Mapping[str, int | None], now: float) -> Board:
+def with_ub_faults(board: Board, last_codes: Mapping[str, int | None], now: float) -> Board:
     """The Board with the faults that follow from UB ports that are down.
 
-    If the ports of all chips are, it is not the chips' fault. That stands for each chip until its
-    own ports are up again, because ports come back one by one. A chip that is gone does not
-    count, and one that cannot be read keeps the others from being judged.
+    If the ports of all chips are down, the chips are not at fault. That stands for each chip until
+    its own ports are up again, because ports come back one by one. A chip that is gone does not
+    count. A chip that cannot be read leaves open whether all are down: unless another chip has its
+    ports up, no chip gets a new code.
 
     Args:
         board: Without these faults.
-        judged: The last `ub_code` of each chip, by name.
+        last_codes: The last `ub_code` of each chip, by name.
         now: In seconds since 1970.
     """
     down = _down(board)
     if not down:
         return board
-    shared = {name for name, code in judged.items() if code == UB_OF_ALL_CHIPS}
+    with_all = {name for name, code in last_codes.items() if code == UB_DOWN_ON_ALL}
     if all(chip.gone or chip.name in down for chip in board.chips):
-        shared = set(down)
-    apart = {name for name, code in judged.items() if code == UB_OF_ONE_CHIP}
+        with_all = set(down)
+    alone = {name for name, code in last_codes.items() if code == UB_DOWN_ON_ONE}
     if _is_one_up(board):
-        apart |= {name for name, fault in down.items() if now - fault.since >= SETTLE_SECONDS}
-    codes = dict.fromkeys(apart, UB_OF_ONE_CHIP) | dict.fromkeys(shared, UB_OF_ALL_CHIPS)
+        alone |= {name for name, fault in down.items() if now - fault.since >= SETTLE_SECONDS}
+    codes = dict.fromkeys(alone, UB_DOWN_ON_ONE) | dict.fromkeys(with_all, UB_DOWN_ON_ALL)
     chips = (
         _with(chip, codes[chip.name], down[chip.name])
         if chip.name in down.keys() & codes.keys()

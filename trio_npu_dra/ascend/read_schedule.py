@@ -7,7 +7,7 @@ from typing import Final
 
 import trio
 
-_QUIET_SECONDS: Final = 0.05  # between two readings of a chip that events keep naming
+_REST_SECONDS: Final = 0.05  # between two readings of a chip that events keep naming
 
 
 class ReadSchedule:
@@ -31,7 +31,7 @@ class ReadSchedule:
 
     def want(self, chip: str, *, after: float = 0.0) -> None:
         """Have the chip read in *after* seconds, unless it is due earlier."""
-        rested = self._begun[chip] + _QUIET_SECONDS
+        rested = self._begun[chip] + _REST_SECONDS
         at = max(trio.current_time() + after, rested)
         self._due[chip] = min(self._due.get(chip, at), at)
 

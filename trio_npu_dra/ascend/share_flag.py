@@ -61,11 +61,11 @@ class ShareFlags(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeShareFlags:
-    """The flags of this node's chips; *splits* has the Board's flags read again."""
+    """The flags of this node's chips; *division* has the Board's flags read again."""
 
     worker: DcmiWorker
     dcmi: Dcmi
-    splits: DivisionPoll
+    division: DivisionPoll
 
     async def is_set(self, chip: Chip) -> bool:
         """See `ShareFlags`."""
@@ -79,7 +79,7 @@ class NodeShareFlags:
 
         await self.worker.call(change, device=chip.ref)
         with trio.move_on_after(_SEEN_SECONDS):
-            await self.splits.again()
+            await self.division.again()
 
     async def processes(self, chip: Chip) -> tuple[int, ...]:
         """See `ShareFlags`."""

@@ -106,7 +106,7 @@ class Subscription:
         worker: Runs the call.
         dcmi: The library, initialised when `ask` is called.
         status: Kept up to date.
-        interval_seconds: Pause between two readings of a chip without events; a refused
+        interval_seconds: Pause between two readings of a chip while no events come; a refused
             subscription is tried again after sixty of them.
         wake: Called soon after an event came.
         on_start: Called when events come from now on.

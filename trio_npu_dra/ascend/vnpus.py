@@ -36,7 +36,7 @@ class Vnpus:
         worker: Runs the calls.
         dcmi: The library, initialised by the time the Board has chips; None if there is none.
         board: The chips.
-        splits: Has the Board's vNPUs read again.
+        division: Has the Board's vNPUs read again.
         partitioning: Gets the library's reason when it refuses to cut a chip.
     """
 
@@ -46,13 +46,13 @@ class Vnpus:
         dcmi: Dcmi | None,
         board: Observable[Board],
         *,
-        splits: DivisionPoll,
+        division: DivisionPoll,
         partitioning: Observable[PartitionMode],
     ) -> None:
         self._worker = worker
         self._dcmi = dcmi
         self._board = board
-        self._splits = splits
+        self._division = division
         self._partitioning = partitioning
         self._refused_last: set[str] = set()  # the keys of chips whose last cut the library refused
 
@@ -139,7 +139,7 @@ class Vnpus:
 
     async def seen(self) -> None:
         """Return when the Board has the present vNPUs, however long that takes."""
-        await self._splits.again()
+        await self._division.again()
 
     def place_of(self, chip: Chip) -> str | None:
         """The present host device node of a chip, which may have got another number.

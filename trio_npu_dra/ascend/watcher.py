@@ -21,7 +21,7 @@ from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
-from trio_npu_dra.ascend.division_poll import DivisionPoll, read_partition
+from trio_npu_dra.ascend.division_poll import DivisionPoll, read_division
 from trio_npu_dra.ascend.fault_memory import SAVE_SECONDS, NodeFaults
 from trio_npu_dra.ascend.health import read_chip, read_network
 from trio_npu_dra.ascend.health_sample import APART, HealthSample
@@ -36,7 +36,7 @@ from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)
 
-_REPAIR_INTERVALS: Final = 12  # between two readings of a chip that no event names
+_QUIET_INTERVALS: Final = 12  # between two readings of a chip that answers and that no event names
 _STUCK_SECONDS: Final = 120.0  # other calls, even `init`, may run before this one
 _LISTING_STUCK_SECONDS: Final = 600.0  # a dozen calls a chip, each with a deadline of its own
 
@@ -51,7 +51,7 @@ async def watch_board(
     status: Observable[WatchStatus],
     interval_seconds: float,
     known: Board = EMPTY_BOARD,
-    splits: DivisionPoll | None = None,
+    division: DivisionPoll | None = None,
     on_event: Callable[[FaultEvent], object] = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -64,11 +64,11 @@ async def watch_board(
         board: Gets every Board that differs from the one before.
         faults: The history of the chips' faults; saved when it changes.
         status: Kept up to date.
-        interval_seconds: Pause between two readings of a chip without events, of a chip that does
-            not answer, of RoCE ports and of the PCI bus. A healthy chip that has events and a
-            RoCE port is read every twelfth time, as are policy, shares and known vNPUs.
+        interval_seconds: Pause between two readings of a chip while the Ascend driver sends no
+            events, of a chip that does not answer or has no RoCE port, of RoCE ports and of the
+            PCI bus. Any other chip is read every twelfth time, as is the division.
         known: The chips that an earlier process remembered: one that is missing now is gone.
-        splits: Lets other tasks have policy, shares and vNPUs read again.
+        division: Lets other tasks have the division read again: multi-die policy, vNPUs, shares.
         on_event: Called with each event that was not lost.
         task_status: Started after the first Board is set.
     """
@@ -89,12 +89,12 @@ async def watch_board(
     )
     task_status.started()
     await watch.subscription.ask()
-    follow = partial((splits or DivisionPoll()).follow, host, looks=_REPAIR_INTERVALS)
+    follow = partial((division or DivisionPoll()).follow, host, looks=_QUIET_INTERVALS)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.subscription.keep_asking)
         nursery.start_soon(watch.wake_on_release)
         nursery.start_soon(watch.follow_networks)
-        nursery.start_soon(follow, watch.read_partition, interval_seconds)
+        nursery.start_soon(follow, watch.read_division, interval_seconds)
         nursery.start_soon(watch.report_silence)
         nursery.start_soon(watch.keep_saved)
         await watch.run()
@@ -106,20 +106,20 @@ async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFau
     Raises:
         DcmiError: The library cannot list the cards.
     """
-    found = await list_chips(worker, dcmi, host, EMPTY_BOARD)
-    due: Sequence[Chip] = found.chips
+    listed = await list_chips(worker, dcmi, host, EMPTY_BOARD)
+    due: Sequence[Chip] = listed.chips
     for pause in (0.0, APART):
         await trio.sleep(pause if due else 0.0)
         for chip in due:
             reading = await read_chip(worker, dcmi, chip.ref)
-            faults.of(chip).see(reading, faults.now())
+            faults.of(chip).confirm_and_take(reading, faults.now())
         due = [chip for chip in due if faults.of(chip).recheck_at is not None]
-    return faults.judge(found)
+    return faults.judge(listed)
 
 
 @dataclass(eq=False, kw_only=True)
 class _Watch:
-    """The state of one `watch_board`; *found* is the Board as listed, without health."""
+    """The state of one `watch_board`; *listed* is the Board without health."""
 
     worker: DcmiWorker
     dcmi: Dcmi
@@ -129,7 +129,7 @@ class _Watch:
     status: Observable[WatchStatus]
     interval: float
     on_event: Callable[[FaultEvent], object]
-    found: Board = EMPTY_BOARD
+    listed: Board = EMPTY_BOARD
     news: trio.Event = field(default_factory=trio.Event)
     unsaved: trio.Event = field(default_factory=trio.Event)
     times: ReadSchedule = field(default_factory=ReadSchedule)
@@ -148,11 +148,11 @@ class _Watch:
 
     async def at_start(self, known: Board) -> None:
         """Wait until the library lists the cards, and read all chips."""
-        found = await self.listing.read(known)
-        while found is None:
+        listed = await self.listing.read(known)
+        while listed is None:
             await trio.sleep_until(self.listing.retry_at)
-            found = await self.listing.read(known)
-        await self.read_listed(found, since=self.found)
+            listed = await self.listing.read(known)
+        await self.read_listed(listed, since=self.listed)
 
     # --- what wakes the loop ---------------------------------------------------------------------
 
@@ -161,12 +161,12 @@ class _Watch:
         self.news.set()
 
     def read_all_again(self) -> None:
-        """Read what happened between the first reading and the subscription, without an event."""
+        """Read all chips: no event came for what happened before the subscription."""
         self.want_all()
         self.wake()
 
     async def wake_on_release(self) -> None:
-        """Publish a release."""
+        """Wake the loop, which publishes, when a chip was released."""
         while True:
             await self.faults.wait_released()
             self.wake()
@@ -177,27 +177,27 @@ class _Watch:
         A chip that does not answer, or has no port, is read: so each chip gives a sign of life in
         each interval. One without a port may get one.
         """
-        without: set[str] = set()
+        portless: set[str] = set()
         for number in count():
-            for chip in self.found.chips:
+            for chip in self.listed.chips:
                 if not chip.is_listed or self.faults.of(chip).is_gone:
                     continue
-                is_known_without = chip.name in without and number % _REPAIR_INTERVALS
-                if is_known_without or not await self.ask_for_network(chip, without):
+                is_known_portless = chip.name in portless and number % _QUIET_INTERVALS
+                if is_known_portless or not await self.ask_for_network(chip, portless):
                     self.times.want(chip.name)
                     self.wake()
             await trio.sleep(self.interval)
 
-    async def ask_for_network(self, chip: Chip, without: set[str]) -> bool:
-        """Whether the chip answers; noted in *without* if it has no port."""
+    async def ask_for_network(self, chip: Chip, portless: set[str]) -> bool:
+        """Whether the chip answers; noted in *portless* if it has no port."""
         on_late = partial(self.take_network, chip)
-        without.discard(chip.name)
+        portless.discard(chip.name)
         try:
             with watchdog.step(f"asking for the network of {chip.name}", limit=_STUCK_SECONDS):
                 problem = await read_network(self.worker, self.dcmi, chip.ref, on_late=on_late)
         except DcmiError as error:  # the known state of the port stands
             if isinstance(error, NotSupported):
-                without.add(chip.name)
+                portless.add(chip.name)
             log.debug("network health not read", extra={"npu": chip.name, "error": str(error)})
             return False
         self.take_network(chip, problem)
@@ -210,29 +210,29 @@ class _Watch:
             faults.network = problem
             self.wake()
 
-    async def read_partition(self) -> None:
-        """Read policy, vNPUs and shares."""
-        found = None
-        while found is not self.found:  # else a listing came between
-            found = self.found
-            with watchdog.step("asking how chips are split", limit=_LISTING_STUCK_SECONDS):
-                fresh = await read_partition(self.worker, self.dcmi, found)
-        self.found = fresh
+    async def read_division(self) -> None:
+        """Read the division of all chips, and publish it."""
+        known = None
+        while known is not self.listed:  # else a listing came between
+            known = self.listed
+            with watchdog.step("reading the division", limit=_LISTING_STUCK_SECONDS):
+                fresh = await read_division(self.worker, self.dcmi, known)
+        self.listed = fresh
         self.publish()
 
     async def report_silence(self) -> None:
         """Publish that chips do not answer, also while the loop waits for one of them."""
         while True:
             await trio.sleep(self.interval)
-            self.mark_asked()
-            if any(self.faults.of(chip).is_asked for chip in self.found.chips):
+            self.mark_due()
+            if any(self.faults.of(chip).is_due for chip in self.listed.chips):
                 self.publish()
 
-    def mark_asked(self) -> None:
-        """Note since when an answer is due of the chips that are due to be read."""
-        for chip in self.found.chips:
+    def mark_due(self) -> None:
+        """Note which chips are due: one that stays due for long is silent."""
+        for chip in self.listed.chips:
             if self.times.is_due(chip.name):
-                self.faults.of(chip).ask(self.faults.now())
+                self.faults.of(chip).note_due(self.faults.now())
 
     # --- the file --------------------------------------------------------------------------------
 
@@ -263,9 +263,9 @@ class _Watch:
                 await self.news.wait()
             self.news = trio.Event()
             self.take_events()
-            self.mark_asked()
+            self.mark_due()
             await self.list_if_due()
-            for chip in self.found.chips:
+            for chip in self.listed.chips:
                 if self.times.is_due(chip.name):
                     reading = await self.sample(chip)
                     self.publish(None if reading.pending else self.heard_of(chip))
@@ -277,7 +277,7 @@ class _Watch:
         now = trio.current_time()
         times = [now + self.interval]  # to check the PCI bus
         changes = [port_faults.next_ub_change(self.board.value)]
-        for chip in self.found.chips:
+        for chip in self.listed.chips:
             times.append(self.times.next_of(chip.name))
             changes.append(self.faults.of(chip).next_change)
         times += (now + change - self.faults.now() for change in changes if change is not None)
@@ -286,7 +286,7 @@ class _Watch:
     def take_events(self) -> None:
         """Note events, and have the chips read that they name."""
         events, lost = self.subscription.take()
-        by_logic_id = {chip.logic_id: chip for chip in self.found.chips if chip.is_listed}
+        by_logic_id = {chip.logic_id: chip for chip in self.listed.chips if chip.is_listed}
         for event in events:
             self.on_event(event)
             chip = by_logic_id.get(event.logic_id)
@@ -299,38 +299,38 @@ class _Watch:
 
     def want_all(self, *, after: float = 0.0) -> None:
         """Have all chips read."""
-        for chip in self.found.chips:
+        for chip in self.listed.chips:
             self.times.want(chip.name, after=after)
 
     async def list_if_due(self) -> None:
         """List the cards if a chip may be missing, and then read all chips."""
-        now, before = self.faults.now(), self.found
-        is_chip_lost = any(
-            chip.is_listed and self.faults.of(chip).is_lost(now) for chip in before.chips
+        now, before = self.faults.now(), self.listed
+        is_chip_failing = any(
+            chip.is_listed and self.faults.of(chip).has_failed_long(now) for chip in before.chips
         )
-        if self.listing.is_due(before, is_chip_lost=is_chip_lost):
+        if self.listing.is_due(before, is_chip_failing=is_chip_failing):
             with watchdog.step("listing NPUs", limit=_LISTING_STUCK_SECONDS):
-                found = await self.listing.read(before)
-            if found is not None:
-                await self.read_listed(found, since=before)
+                listed = await self.listing.read(before)
+            if listed is not None:
+                await self.read_listed(listed, since=before)
 
-    async def read_listed(self, found: Board, *, since: Board) -> None:
-        """Read all chips of a new list, which began when *since* was known, and publish them."""
-        for chip in found.chips:
+    async def read_listed(self, listed: Board, *, since: Board) -> None:
+        """Read all chips of a new list, which began when *since* was listed, and publish them."""
+        for chip in listed.chips:
             await self.sample(chip)
-            self.heard_at.pop(chip.name, None)  # listing took longer than the event
-        while self.found is not since:  # `read_partition` came between, and is newer perhaps
-            since = self.found
-            found = await read_partition(self.worker, self.dcmi, found)
-        self.found = found
+            self.heard_at.pop(chip.name, None)  # it would count the time of the listing, too
+        while self.listed is not since:  # `read_division` came between, and is newer perhaps
+            since = self.listed
+            listed = await read_division(self.worker, self.dcmi, listed)
+        self.listed = listed
         self.publish()
 
     async def sample(self, chip: Chip) -> HealthSample:
-        """Read a chip, and take the reading in."""
+        """Read a chip, and take the reading."""
         self.times.begin(chip.name)
         if chip.gone:
             reading = HealthSample(gone=True)
-        elif chip.unlisted:  # the library would say that it does not exist: its list again
+        elif chip.unlisted:  # it would seem not to exist; the next list decides
             reading = HealthSample(unmonitored="the Ascend driver does not list it now")
         else:
             on_late = partial(self.take_late, chip)
@@ -340,25 +340,25 @@ class _Watch:
         return reading
 
     def take(self, chip: Chip, reading: HealthSample) -> None:
-        """Take in a reading of a chip, and plan the next one."""
+        """Take a reading of a chip, and plan the next one."""
         faults = self.faults.of(chip)
-        faults.see(reading, self.faults.now())
+        faults.confirm_and_take(reading, self.faults.now())
         is_quick = not reading.is_whole or not self.subscription.is_active
-        pause = self.interval * (1 if is_quick else _REPAIR_INTERVALS)
+        pause = self.interval * (1 if is_quick else _QUIET_INTERVALS)
         self.times.want(chip.name, after=pause)
         if faults.recheck_at is not None and not reading.pending:
             self.times.want(chip.name, after=faults.recheck_at - self.faults.now())
 
     def take_late(self, chip: Chip, reading: HealthSample) -> None:
-        """Take in a reading that came after its deadline, unless its chip left or changed."""
-        known = self.found.by_name.get(chip.name)
+        """Take a reading that came after its deadline, unless its chip left or changed."""
+        known = self.listed.by_name.get(chip.name)
         if known is not None and known.ref == chip.ref and known.is_listed:
             self.times.forget(chip.name)
             self.take(known, reading)
             self.wake()
 
     def heard_of(self, chip: Chip) -> float | None:
-        """When the event arrived for which the chip was read, if no other reading must follow."""
+        """When the event for the reading came; kept while another reading must follow."""
         if self.faults.of(chip).recheck_at is not None:
             return self.heard_at.get(chip.name)
         return self.heard_at.pop(chip.name, None)
@@ -366,11 +366,11 @@ class _Watch:
     def publish(self, heard_at: float | None = None) -> None:
         """Set the Board, and log how it differs."""
         before = self.board.value
-        after = self.faults.judge(self.found)
+        after = self.faults.judge(self.listed)
         if self.board.set(replace(after, heard_at=heard_at)):
             _log_changes(before, after)
             if port_faults.is_fresh_down(after, before):
-                self.want_all(after=port_faults.OTHERS_SECONDS)
+                self.want_all(after=port_faults.READ_ALL_AFTER_SECONDS)
 
 
 def _log_changes(before: Board, after: Board) -> None:

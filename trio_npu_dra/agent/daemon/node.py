@@ -77,7 +77,7 @@ class NodeContext:
         # set by ascend
         self.board: Observable[Board] = Observable(EMPTY_BOARD)
         self.watch = Observable(WatchStatus())
-        self.splits = DivisionPoll()
+        self.division = DivisionPoll()
         is_partitioning = settings.partitioning == "dynamic"
         self.partitioning = Observable(PartitionMode(is_on=is_partitioning, by_hand=frozenset()))
         # set by claims

@@ -154,12 +154,14 @@ async def _keep_claims(
 
 
 def _partitions(node: NodeContext, worker: DcmiWorker, cdi: CdiFolder) -> VnpuStep:
-    vnpus = Vnpus(worker, node.dcmi, node.board, splits=node.splits, partitioning=node.partitioning)
+    vnpus = Vnpus(
+        worker, node.dcmi, node.board, division=node.division, partitioning=node.partitioning
+    )
     return VnpuStep(ledger=node.ledger, cdi=cdi, vnpus=vnpus, host=node.host)
 
 
 def _share_flags(node: NodeContext, worker: DcmiWorker, cdi: CdiFolder) -> ShareFlagStep:
-    flags = NodeShareFlags(worker, node.dcmi, node.splits) if node.dcmi is not None else None
+    flags = NodeShareFlags(worker, node.dcmi, node.division) if node.dcmi is not None else None
     return ShareFlagStep(node.ledger, cdi, node.board, flags, node.shared_for_claims)
 
 

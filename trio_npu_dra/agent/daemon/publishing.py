@@ -102,7 +102,7 @@ async def _watch(node: NodeContext, nursery: trio.Nursery, worker: DcmiWorker) -
         status=node.watch,
         interval_seconds=node.settings.health_poll_interval,
         known=Board(chips=node.ledger.remembered_chips()),
-        splits=node.splits,
+        division=node.division,
         on_event=node.facts,
     )
     await nursery.start(watch, worker, node.dcmi, node.host)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
 from trio_npu_dra.agent.mindcluster.node_facts import place, usual_chips
 from trio_npu_dra.ascend.model import Chip, FaultLevel
-from trio_npu_dra.ascend.port_faults import UB_OF_ALL_CHIPS, UB_OF_ONE_CHIP
+from trio_npu_dra.ascend.port_faults import UB_DOWN_ON_ALL, UB_DOWN_ON_ONE
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.objects import ObjectMeta
@@ -138,7 +138,7 @@ def _faults(chip: Chip) -> list[dict[str, Any]]:
 
 def _code(code: int) -> str:
     """A code as MindCluster writes it: codes that follow from others have nine digits."""
-    return f"{code:09X}" if code in {UB_OF_ONE_CHIP, UB_OF_ALL_CHIPS} else f"{code:X}"
+    return f"{code:09X}" if code in {UB_DOWN_ON_ONE, UB_DOWN_ON_ALL} else f"{code:X}"
 
 
 def _fault(chip: Chip, kind: str, level: FaultLevel, codes: Mapping[str, Any]) -> dict[str, Any]:
