@@ -10,7 +10,7 @@ from dev.site.unhealthy_boards import board, fault, npu, separated
 from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind, SharedClaim
 from trio_npu_dra.agent.report.news import News, Reason, news, shared_news
-from trio_npu_dra.ascend.dcmi.errors import DeviceLost, LibraryMissing, NotPermitted
+from trio_npu_dra.ascend.dcmi.errors import IdUnknown, LibraryMissing, NotPermitted
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import FaultLevel
 from trio_npu_dra.kit.base import errors
@@ -202,7 +202,7 @@ OF_THE_NODE: Final = (
     errors.ControlError,
     LibraryMissing,
     NotPermitted,
-    DeviceLost,
+    IdUnknown,
     errors.Forbidden,
     errors.Unavailable,
     errors.KubeletSilent,
@@ -240,7 +240,7 @@ ERRORS: Final = {
     "it was given.",
     "LibraryMissing": "Install the Ascend driver, or set `--host-root` to the host's root.",
     "NotPermitted": "Run the driver as root and privileged, as its DaemonSet does.",
-    "DeviceLost": "Look at the card and at the kernel's log; the driver finds it again by itself.",
+    "IdUnknown": "Look at the card and at the kernel's log; the driver finds it again by itself.",
     "Forbidden": "Apply `k8s/base` whole: roles and policies belong to it.",
     "Unavailable": "Nothing, if it passes: the driver asks again. Else look at the API server.",
     "KubeletSilent": "Look at the kubelet's log, and at the folder of the socket.",

@@ -8,7 +8,7 @@ import pytest
 from trio.testing import MockClock
 
 from tests.ascend.pacing import NODE, Paced
-from trio_npu_dra.ascend.dcmi.errors import DcmiError, DeviceLost
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, IdUnknown
 from trio_npu_dra.ascend.faults import CARD_DROPPED
 from trio_npu_dra.kit.base.health import HealthState
 
@@ -23,7 +23,7 @@ async def lists(paced: Paced, rounds: int) -> list[int]:
     return found
 
 
-LOST = DeviceLost(-8008, "dcmi_get_device_health", "the device does not exist")
+LOST = IdUnknown(-8008, "dcmi_get_device_health", "the device does not exist")
 FAILING = DcmiError(-8005, "dcmi_get_device_health", "an ioctl call failed")
 
 

@@ -15,7 +15,7 @@ from tests.claims.node import AT_ONCE, NodeOnDisk, claim, npu, result
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.ascend.dcmi.errors import Busy, DeviceLost
+from trio_npu_dra.ascend.dcmi.errors import Busy, IdUnknown
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip
@@ -125,7 +125,7 @@ class Chips:
         try:
             (self.folder / Path(node).name / str(vnpu)).unlink()
         except FileNotFoundError:
-            raise DeviceLost(-8007, "dcmi_set_destroy_vdevice") from None
+            raise IdUnknown(-8007, "dcmi_set_destroy_vdevice") from None
         await trio.lowlevel.checkpoint()
 
     async def seen(self) -> None:

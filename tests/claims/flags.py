@@ -8,7 +8,7 @@ from pathlib import Path
 
 import trio
 
-from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, DeviceLost
+from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, IdUnknown
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.share_flag import cards
 from trio_npu_dra.kit.base.observable import Observable
@@ -38,7 +38,7 @@ class FlagFiles:
         """Whether there is the file; a chip that is gone, or not listed, does not answer."""
         await trio.lowlevel.checkpoint()
         if any(not one.is_listed for one in self.board.value.chips if one.key == chip.key):
-            raise DeviceLost(-8008, "dcmi_get_device_share_enable")
+            raise IdUnknown(-8008, "dcmi_get_device_share_enable")
         return self._path(chip).exists()
 
     async def change(self, chip: Chip, *, is_set: bool) -> None:

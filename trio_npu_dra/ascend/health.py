@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from trio_npu_dra.ascend.dcmi.client import GONE, MAX_ERROR_CODES, NO_SUCH_CHIP, Dcmi
-from trio_npu_dra.ascend.dcmi.errors import DcmiError, DeviceLost, NotReady, Slow
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, IdUnknown, NotReady, Slow
 from trio_npu_dra.ascend.dcmi.types import ChipRef, Severity
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.health_sample import HealthSample
@@ -94,7 +94,7 @@ def read_health(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
     """Read one chip's health and fault codes; blocks, and hangs if the chip hangs."""
     try:
         worst_alarm = dcmi.health(ref)
-    except (DeviceLost, NotReady):
+    except (IdUnknown, NotReady):
         return _absence(dcmi, ref)
     except DcmiError as error:
         return HealthSample(unmonitored=str(error))

@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.errors import DcmiError, DeviceLost, NotSupported
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, IdUnknown, NotSupported
 from trio_npu_dra.ascend.dcmi.job import HungCall
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import (
@@ -71,7 +71,7 @@ async def list_chips(worker: DcmiWorker, dcmi: Dcmi, host: Host, known: Board) -
     try:
         await init(worker, dcmi, host, known)
         return await discover(worker, dcmi, host, known=known)
-    except (DeviceLost, NotSupported) as error:
+    except (IdUnknown, NotSupported) as error:
         return without_cards(host, known, str(error))
 
 

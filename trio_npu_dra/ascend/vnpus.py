@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeVar, TypeVarTuple
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.errors import DeviceLost, NotPermitted, NotSupported
+from trio_npu_dra.ascend.dcmi.errors import IdUnknown, NotPermitted, NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll
@@ -180,6 +180,6 @@ def _templates(dcmi: Dcmi, chip: ChipRef) -> dict[int, str]:
     for vnpu in dcmi.vnpus(chip):
         try:
             found[vnpu] = dcmi.vdevice(chip, vnpu).template
-        except DeviceLost:
+        except IdUnknown:
             continue
     return found

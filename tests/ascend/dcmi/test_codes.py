@@ -4,7 +4,7 @@ from trio_npu_dra.ascend.dcmi._codes import check
 from trio_npu_dra.ascend.dcmi.errors import (
     Busy,
     DcmiError,
-    DeviceLost,
+    IdUnknown,
     NotPermitted,
     NotReady,
     NotSupported,
@@ -17,7 +17,7 @@ from trio_npu_dra.ascend.dcmi.errors import (
         (-8001, DcmiError, False),
         (-8002, NotPermitted, False),
         (-8006, Busy, True),
-        (-8008, DeviceLost, False),
+        (-8008, IdUnknown, False),
         (-8012, NotReady, True),
         (-8017, Busy, True),
         (-8020, Busy, True),

@@ -12,7 +12,7 @@ import pytest
 from trio_npu_dra.ascend.dcmi import _signatures as c
 from trio_npu_dra.ascend.dcmi._answers import resources
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, DeviceLost, NotPermitted, NotSupported
+from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, IdUnknown, NotPermitted, NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef, Resources, VDevice, VnpuMode
 from trio_npu_dra.lab.simulator import BoardControl, create_board, load_profile
 
@@ -62,7 +62,7 @@ def test_a_partition_is_made_described_and_destroyed(ready: Dcmi, control: Board
     ready.destroy_vdevice(CHIP, made)
     assert ready.vnpus(CHIP) == ()
     for call in (ready.destroy_vdevice, ready.vdevice):
-        with pytest.raises(DeviceLost):
+        with pytest.raises(IdUnknown):
             call(CHIP, made)
 
 

@@ -9,7 +9,8 @@ class DcmiError(DriverError):
     """A call into libdcmi.so failed.
 
     Args:
-        code: The return code, negative (DCMI reference, chapter "return codes").
+        code: The return code, negative (DCMI reference, chapter "return codes"); 0 if the call
+            succeeded, but its answer cannot be used.
         function: The C function that returned it; empty if none has returned.
         meaning: The vendor's words for the code, or what happened instead.
     """
@@ -54,5 +55,5 @@ class NotPermitted(DcmiError):
     """The process lacks the rights for the function (-8002)."""
 
 
-class DeviceLost(DcmiError):
-    """The device does not exist any more."""
+class IdUnknown(DcmiError):
+    """No chip or vNPU has this id (any more)."""

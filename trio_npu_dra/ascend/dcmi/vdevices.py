@@ -53,7 +53,7 @@ class PartitionCalls(Calls):
         """One vNPU of the chip.
 
         Raises:
-            DeviceLost: The chip has no such vNPU.
+            IdUnknown: The chip has no such vNPU.
         """
         query = spacious(c.dcmi_vdev_query_stru)
         query.vdev_id = vdev_id
@@ -95,7 +95,7 @@ class PartitionCalls(Calls):
 
         Raises:
             Busy: A container uses it. The library then returns its code for a wrong argument.
-            DeviceLost: The chip has no such vNPU.
+            IdUnknown: The chip has no such vNPU.
         """
         function = self._offered(self._generation.destroy_vdevice, "vNPUs")
         try:
