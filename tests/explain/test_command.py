@@ -287,7 +287,7 @@ def test_a_leaving_npu_is_not_called_unhealthy(cluster: Cluster) -> None:
     assert (row["free"], row["unhealthy"], row["devices"][0]["unhealthy"]) == (0, 0, False)
 
 
-def test_the_namespace_is_asked_whether_it_is_for_admins(cluster: Cluster) -> None:
+def test_the_namespace_is_asked_whether_it_allows_admin_access(cluster: Cluster) -> None:
     """Only if a claim in it wants to look on; without the right that is not weighed."""
     namespace: Wire = {"kind": "Namespace", "metadata": {"name": "default"}}
     looking = [claim("look", ask(adminAccess=True)), pod("look", "look"), namespace]

@@ -361,7 +361,7 @@ def test_admin_access_needs_a_namespace_for_it() -> None:
     view = view_of(node("n1"), class_(), slice_("s1", npu(0)), made)
     waiting = Pod.model_validate(pod("train", "train"))
 
-    refused = explain_pod(waiting, replace(view, is_for_admins=False))
+    refused = explain_pod(waiting, replace(view, admin_access_allowed=False))
 
     assert refused.outcome is Outcome.WAITS
     assert refused.sentence == (
@@ -369,7 +369,7 @@ def test_admin_access_needs_a_namespace_for_it() -> None:
         "no label resource.kubernetes.io/admin-access=true"
     )
     for known in (True, None):
-        found = explain_pod(waiting, replace(view, is_for_admins=known))
+        found = explain_pod(waiting, replace(view, admin_access_allowed=known))
         assert found.outcome is Outcome.FREE
     plain = view_of(node("n1"), class_(), slice_("s1", npu(0)), claim("train", ask()))
     assert explain_pod(waiting, replace(plain, is_for_admins=False)).outcome is Outcome.FREE

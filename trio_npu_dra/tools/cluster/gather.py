@@ -64,7 +64,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
     )
     doubts += await _taint_rules(client)
     events = await events_about(client, about, doubts)
-    is_for_admins = await _is_for_admins(client, about, devices.claims, doubts)
+    admin_access_allowed = await _admin_access_allowed(client, about, devices.claims, doubts)
     minor = await client.minor_version()
     return ClusterView(
         slices=devices.slices,
@@ -74,7 +74,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
         pods=pods,
         events=events,
         doubts=tuple(doubts),
-        is_for_admins=is_for_admins,
+        admin_access_allowed=admin_access_allowed,
         minor=minor,
     )
 
@@ -144,7 +144,7 @@ async def _if_allowed(
     return found.objects
 
 
-async def _is_for_admins(
+async def _admin_access_allowed(
     client: KubeClient, about: KubeObject, claims: Iterable[Claim], doubts: list[str]
 ) -> bool | None:
     """Whether a namespace lets its claims look on; asked only if one of them wants to."""

@@ -21,11 +21,11 @@ class ClusterView:
         classes: DeviceClasses by name.
         nodes: Nodes; None if we may not read them.
         pods: Pods that have not ended; None if we have not asked or may not.
-        events: About what is explained.
+        events: About the explained object.
         doubts: What was not read, and so is not weighed.
-        is_for_admins: Whether claims in the namespace of what is explained may have admin access;
-            None if no claim there wants it, or we may not read the namespace.
-        minor: The N of Kubernetes 1.N; None for one that does what 1.37 does.
+        admin_access_allowed: Whether claims in the namespace of the explained object may have
+            admin access; None if no claim there wants it, or we may not read the namespace.
+        minor: The N of Kubernetes 1.N; None if unknown, judged as 1.37.
     """
 
     slices: tuple[AnySlice, ...] = ()
@@ -35,12 +35,12 @@ class ClusterView:
     pods: tuple[Pod, ...] | None = None
     events: tuple[Event, ...] = ()
     doubts: tuple[str, ...] = ()
-    is_for_admins: bool | None = None
+    admin_access_allowed: bool | None = None
     minor: int | None = None
 
     @property
     def known_nodes(self) -> tuple[FullNode, ...]:
-        """The nodes, or those that slices name if we may not read them."""
+        """The nodes; if we may not read them, the nodes that slices name."""
         if self.nodes is not None:
             return self.nodes
         names = {slice_.spec.node_name for slice_ in self.slices if slice_.spec.node_name}

@@ -189,7 +189,11 @@ class _Case:
     def _refused(self) -> str:
         """Why the API server takes no allocation of one of the claims; empty if it does."""
         for claim in self._claims:
-            if claim.wants_admin_access and self._view.is_for_admins is False and not _has(claim):
+            if (
+                claim.wants_admin_access
+                and self._view.admin_access_allowed is False
+                and not _has(claim)
+            ):
                 return (
                     f"claim {claim.title} wants admin access, which is not given in namespace "
                     f"{claim.metadata.namespace}: it has no label {ADMIN_LABEL}=true"
