@@ -22,7 +22,7 @@ from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Bridge, open_bridge
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
-from trio_npu_dra.kit.kubelet.device_health import DeviceHealth, Devices
+from trio_npu_dra.kit.kubelet.device_health import DeviceHealth, DeviceHealths
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.plugin import serve_plugin, serve_registration
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
@@ -76,7 +76,7 @@ class Site:
     bridge: Bridge
     nursery: trio.Nursery
     driver: str = DRIVER
-    health: Observable[Devices] = field(default_factory=lambda: Observable((HEALTHY,)))
+    health: Observable[DeviceHealths] = field(default_factory=lambda: Observable((HEALTHY,)))
     status: Observable[RegistrationStatus] = field(
         default_factory=lambda: Observable(NOT_REGISTERED)
     )

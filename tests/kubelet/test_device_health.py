@@ -15,7 +15,7 @@ from trio_npu_dra.kit.kubelet.device_health import (
     RESEND_SECONDS,
     TIMEOUT_SECONDS,
     DeviceHealth,
-    Devices,
+    DeviceHealths,
     routes,
 )
 
@@ -31,7 +31,7 @@ BAD = DeviceHealth(
 class Watcher:
     """A stream of the v1 service and its messages."""
 
-    def __init__(self, health: Observable[Devices]) -> None:
+    def __init__(self, health: Observable[DeviceHealths]) -> None:
         self.received: list[v1.NodeWatchResourcesResponse] = []
         self._health = health
 
@@ -56,7 +56,7 @@ async def test_every_stream_gets_the_whole_list_now_and_on_each_change(
     nursery: trio.Nursery,
 ) -> None:
     """Two kubelets, one list: both see it now and after each change, complete or empty."""
-    health: Observable[Devices] = Observable(())
+    health: Observable[DeviceHealths] = Observable(())
     watchers = [Watcher(health), Watcher(health)]
     for watcher in watchers:
         nursery.start_soon(watcher.run)
@@ -87,7 +87,7 @@ async def test_a_list_is_sent_whole_before_the_next_one_begins(
 ) -> None:
     """A slow kubelet never gets two lists mixed up."""
     del autojump_clock
-    health: Observable[Devices] = Observable((GOOD,))
+    health: Observable[DeviceHealths] = Observable((GOOD,))
     sending = 0
     sent: list[int] = []
 

@@ -25,7 +25,7 @@ from trio_npu_dra.ascend.offers import Offer, PartitionMode
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.boot import SteadyClock
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.kubelet.device_health import Devices
+from trio_npu_dra.kit.kubelet.device_health import DeviceHealths
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.kit.pool import PoolAccepted, PoolContent, PublisherStatus, SliceWritten
@@ -85,7 +85,7 @@ class NodeContext:
         self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())
         # set by holds, report, devices and pool
         self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
-        self.device_health: Observable[Devices] = Observable(())
+        self.device_health: Observable[DeviceHealths] = Observable(())
         self.features: Observable[ServerFeatures | None] = Observable(None)
         self.pool = Observable(PoolContent())
         self.publisher = Observable(PublisherStatus())

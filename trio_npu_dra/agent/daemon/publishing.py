@@ -24,7 +24,7 @@ from trio_npu_dra.ascend.watcher import watch_board
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.base.observable import derive
 from trio_npu_dra.kit.grpc import Bridge
-from trio_npu_dra.kit.kubelet.device_health import Devices
+from trio_npu_dra.kit.kubelet.device_health import DeviceHealths
 from trio_npu_dra.kit.pool import PoolContent, publish, publisher_lock
 
 REGISTRATION_SECONDS = 2.0
@@ -114,7 +114,7 @@ def _offered(node: NodeContext) -> tuple[Board, tuple[Offer, ...]]:
     return board, held_as_published(offers, shares=node.settings.shares)
 
 
-def _device_health(node: NodeContext) -> Devices:
+def _device_health(node: NodeContext) -> DeviceHealths:
     _, offers = node.offers.value
     return device_health(offers, node.settings.node_name)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from trio_npu_dra.ascend.offers import Offer
-from trio_npu_dra.kit.kubelet.device_health import MESSAGE_LIMIT, DeviceHealth, Devices
+from trio_npu_dra.kit.kubelet.device_health import MESSAGE_LIMIT, DeviceHealth, DeviceHealths
 
 
-def device_health(offered: Iterable[Offer], pool: str) -> Devices:
+def device_health(offered: Iterable[Offer], pool: str) -> DeviceHealths:
     """The health of each device of *pool* (pure)."""
     return tuple(
         DeviceHealth(

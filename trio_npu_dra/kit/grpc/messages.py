@@ -1,4 +1,4 @@
-"""Messages from bytes, strictly."""
+"""Parses messages; refuses a field of another type than declared, which betterproto2 lets pass."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ RESEND_SECONDS = 10.0
 """How long a list stands before it is repeated unchanged."""
 
 TIMEOUT_SECONDS = 30
-"""How long a list is valid for the kubelet; two lost or late lists must not make it unknown."""
+"""How long a list is valid for the kubelet: a lost or late list must not make health unknown."""
 
 MESSAGE_LIMIT = 1024
 """Characters of a message that the kubelet keeps."""
@@ -40,10 +40,10 @@ class DeviceHealth:
     message: str = ""
 
 
-Devices = tuple[DeviceHealth, ...]
+DeviceHealths = tuple[DeviceHealth, ...]
 
 
-def routes(devices: Observable[Devices]) -> tuple[StreamRoute, ...]:
+def routes(devices: Observable[DeviceHealths]) -> tuple[StreamRoute, ...]:
     """NodeWatchResources of both versions, over one list of all devices.
 
     Kubelets with the feature open a stream on every plugin, whatever it says it supports, and log
@@ -68,7 +68,7 @@ def routes(devices: Observable[Devices]) -> tuple[StreamRoute, ...]:
     )
 
 
-async def _watch(devices: Observable[Devices], send: Callable[[], Awaitable[None]]) -> None:
+async def _watch(devices: Observable[DeviceHealths], send: Callable[[], Awaitable[None]]) -> None:
     """Send the complete list now, after every change, and after `RESEND_SECONDS` without one."""
     changes = devices.changes()
     while True:
@@ -77,7 +77,7 @@ async def _watch(devices: Observable[Devices], send: Callable[[], Awaitable[None
         await send()
 
 
-def _reply(devices: Devices) -> v1.NodeWatchResourcesResponse:
+def _reply(devices: DeviceHealths) -> v1.NodeWatchResourcesResponse:
     now = int(time.time())
     return v1.NodeWatchResourcesResponse(
         devices=[

@@ -25,7 +25,7 @@ from trio_npu_dra.kit.kubelet.endpoints import Endpoints, remove_dead_sockets
 async def serve_kubelet(
     bridge: Bridge,
     driver: Driver,
-    health: Observable[device_health.Devices],
+    health: Observable[device_health.DeviceHealths],
     status: Observable[registration.RegistrationStatus],
     *,
     endpoints: Endpoints,
@@ -38,7 +38,7 @@ async def serve_kubelet(
     Args:
         bridge: Serves the sockets.
         driver: Prepares and unprepares.
-        health: All devices of the node.
+        health: The health of all devices of the node.
         status: Set to each decision of the kubelet about our registration.
         endpoints: The sockets.
         stop: Ends it in order; after a cancellation both sockets close at the same time.
@@ -49,23 +49,23 @@ async def serve_kubelet(
     registrar = partial(
         serve_registration, socket=endpoints.registration, endpoint=endpoints.service
     )
-    async with trio.open_nursery() as last:
+    async with trio.open_nursery() as service_tasks:
         _make_folder(endpoints.plugin_directory)
         async with endpoints.starting():
-            await last.start(service, bridge, driver, health)
-        async with trio.open_nursery() as first:
-            first.start_soon(remove_dead_sockets, endpoints)
-            await first.start(registrar, bridge, endpoints.driver_name, status)
+            await service_tasks.start(service, bridge, driver, health)
+        async with trio.open_nursery() as registration_tasks:
+            registration_tasks.start_soon(remove_dead_sockets, endpoints)
+            await registration_tasks.start(registrar, bridge, endpoints.driver_name, status)
             task_status.started()
             await stop.wait()
-            first.cancel_scope.cancel()
-        last.cancel_scope.cancel()
+            registration_tasks.cancel_scope.cancel()
+        service_tasks.cancel_scope.cancel()
 
 
 async def serve_plugin(
     bridge: Bridge,
     driver: Driver,
-    health: Observable[device_health.Devices],
+    health: Observable[device_health.DeviceHealths],
     *,
     socket: Path,
     grace_seconds: float,

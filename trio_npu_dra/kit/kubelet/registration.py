@@ -20,8 +20,8 @@ SUPPORTED_VERSIONS = (
 )
 """Our services, best first: a kubelet takes the first of a kind that it knows, and skips the rest.
 
-A kubelet of 1.32 or 1.33 knows only `v1beta1.DRAPlugin`; health is read as v1alpha1 from 1.34 to
-1.36 and as v1 from 1.37 on.
+The API server must be of 1.34 or newer, but a node may be older than it: a kubelet of 1.32 or 1.33
+knows only `v1beta1.DRAPlugin`. Health is read as v1alpha1 from 1.34 to 1.36 and as v1 from 1.37 on.
 """
 
 _REASON_LIMIT = 1024
@@ -34,7 +34,7 @@ class RegistrationStatus:
 
     Attributes:
         registered: Whether it calls us.
-        error: Why it refused; empty when it did not, or has not come yet.
+        error: Why it refused; empty if it did not refuse, or has not decided yet.
     """
 
     registered: bool

@@ -20,16 +20,16 @@ from trio_npu_dra.lab.standins.api_state import KINDS, ApiState, InjectedFault, 
 from trio_npu_dra.lab.standins.api_status import ApiRefusal, NoSuchPath
 
 _READ_SIZE: Final = 1 << 16
-_TYPE: Final = ("content-type", "application/json")
+_JSON_HEADER: Final = ("content-type", "application/json")
 _VERBS: Final = {
     "GET": "get",
     "POST": "create",
     "PUT": "update",
     "DELETE": "delete",
 }
-_METADATA: Final = b"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_ACCEPT_METADATA: Final = b"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _VERSION: Final = "/version"
-_TEXT: Final = ("content-type", "text/plain; charset=utf-8")
+_TEXT_HEADER: Final = ("content-type", "text/plain; charset=utf-8")
 
 
 async def serve_api(
@@ -74,7 +74,7 @@ async def serve_api_tls(
 
 
 class _Dropped(Exception):
-    """A fault closes the connection."""
+    """The connection closes without a further answer."""
 
 
 class _Handler:
@@ -105,7 +105,7 @@ class _Handler:
         self._state.requests.append(SeenRequest(verb=call.verb, path=call.path, query=call.query))
         fault = self._state.take_fault(call.verb)
         try:
-            await _spoil_before(fault, stream)
+            await _inject_before_answer(fault, stream)
             self._check(request, call)
             if call.verb == "watch":
                 await self._watch(connection, stream, call)
@@ -114,11 +114,11 @@ class _Handler:
         except ApiRefusal as refusal:
             status, answer = refusal.code, refusal.to_wire()
         except NoSuchPath:
-            await _send_whole(connection, stream, 404, b"404 page not found\n", [_TEXT])
+            await _send_whole(connection, stream, 404, b"404 page not found\n", [_TEXT_HEADER])
             return
         if fault is not None and fault.drop == "after":
             raise _Dropped
-        headers = [_TYPE]
+        headers = [_JSON_HEADER]
         if fault and fault.retry_after:
             headers.append(("retry-after", str(fault.retry_after)))
         await _send_whole(connection, stream, status, json.dumps(answer).encode(), headers)
@@ -168,7 +168,9 @@ class _Handler:
     async def _watch(
         self, connection: h11.Connection, stream: trio.abc.Stream, call: _Call
     ) -> None:
-        head = h11.Response(status_code=200, headers=[_TYPE, ("transfer-encoding", "chunked")])
+        head = h11.Response(
+            status_code=200, headers=[_JSON_HEADER, ("transfer-encoding", "chunked")]
+        )
         ends = self._state.watch_ends  # read before the head is sent: an end right after it counts
         await stream.send_all(connection.send(head))
         seconds = float(call.query.get("timeoutSeconds", "300"))
@@ -205,7 +207,7 @@ class _Call:
         self.path = url.path
         self.query = dict(parse_qsl(url.query))
         self.json: Any = json.loads(body) if body else {}
-        self.wants_metadata = dict(request.headers).get(b"accept", b"") == _METADATA
+        self.wants_metadata = dict(request.headers).get(b"accept", b"") == _ACCEPT_METADATA
         self.plural, self.namespace, self.name = _resource(url.path)
         self.verb = self._verb(request.method.decode())
 
@@ -279,7 +281,7 @@ async def _send_whole(
     await stream.send_all(data)
 
 
-async def _spoil_before(fault: InjectedFault | None, stream: trio.abc.Stream) -> None:
+async def _inject_before_answer(fault: InjectedFault | None, stream: trio.abc.Stream) -> None:
     if fault is None:
         return
     if fault.hang:

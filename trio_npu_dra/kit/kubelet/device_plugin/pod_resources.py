@@ -17,7 +17,7 @@ from trio_npu_dra.kit.grpc import Bridge, RpcError
 from trio_npu_dra.kit.grpc import device_plugin_methods as methods
 from trio_npu_dra.kit.grpc._generated import v1
 
-_SECONDS: Final = 10.0
+_CALL_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class PodResources:
 
 
 async def list_pod_resources(bridge: Bridge, socket: Path) -> PodResources:
-    """Ask the kubelet on its *socket* for pod resources, which it replaces at each start.
+    """Ask the kubelet for pod resources on its *socket*, which it replaces at each start.
 
     Raises:
         KubeletSilent: It does not answer.
@@ -52,7 +52,9 @@ async def list_pod_resources(bridge: Bridge, socket: Path) -> PodResources:
     try:
         async with bridge.dial(socket) as channel:
             reply = await channel.unary(
-                methods.LIST_POD_RESOURCES, v1.ListPodResourcesRequest(), timeout_seconds=_SECONDS
+                methods.LIST_POD_RESOURCES,
+                v1.ListPodResourcesRequest(),
+                timeout_seconds=_CALL_SECONDS,
             )
     except RpcError as error:
         raise KubeletSilent(f"the kubelet does not list pods on {socket}: {error}") from error
