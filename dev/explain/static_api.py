@@ -35,6 +35,7 @@ class StaticApi:
         forbidden: Plurals that may not be read.
         watched: Counts the watches of claims that have begun.
         changed: Each release tells one watch of claims of a change.
+        changed_slice: With it, watches of slices are counted and told of it instead.
         ended: Set when the server ends.
         asked: Verb and plural of all requests.
     """
@@ -43,6 +44,7 @@ class StaticApi:
     forbidden: frozenset[str] = frozenset()
     watched: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     changed: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    changed_slice: Wire | None = None
     ended: threading.Event = field(default_factory=threading.Event)
     asked: set[tuple[str, str]] = field(default_factory=set)
 
@@ -129,13 +131,13 @@ def served(api: StaticApi, folder: Path) -> Iterator[Path]:
             self.end_headers()
             self.wfile.flush()
             self.close_connection = True
-            if "resourceclaims" not in self.path:
+            if ("resourceslices" if api.changed_slice else "resourceclaims") not in self.path:
                 api.ended.wait(10)
                 return
             api.watched.release()
             api.changed.acquire(timeout=10)
             claim = next(one for one in api.objects if one["kind"] == "ResourceClaim")
-            event = {"type": "MODIFIED", "object": claim}
+            event = {"type": "MODIFIED", "object": api.changed_slice or claim}
             self.wfile.write(json.dumps(event).encode() + b"\n")
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as in the base

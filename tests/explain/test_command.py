@@ -375,6 +375,30 @@ def test_watching_prints_again_when_it_changes(cluster: Cluster) -> None:
     assert out.count("claim default/eval") == 1
 
 
+def test_watching_goes_on_after_a_slice_that_cannot_be_read(cluster: Cluster) -> None:
+    """Any driver may write one: the next answer names it."""
+    torn = slice_("other", driver="gpu.example.com")
+    torn["spec"]["pool"] = "n1"
+    cluster.api.changed_slice = torn
+
+    def change() -> None:
+        assert cluster.api.watched.acquire(timeout=10)
+        cluster.api.objects.append(torn)
+        cluster.api.changed.release()
+        assert cluster.api.watched.acquire(timeout=10)
+        cluster.api.forbidden = frozenset({"resourceslices"})
+        cluster.api.changed.release()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    status, out, err = cluster.run("-w")
+    thread.join()
+
+    assert status == 1
+    assert err == "kubectl npu: list resourceslices: you cannot list resourceslices (HTTP 403)\n"
+    assert out.count("ResourceSlice other cannot be read") == 1
+
+
 def test_it_asks_for_no_more_than_the_role_allows(cluster: Cluster) -> None:
     """Only reading, and only what the manifest names."""
     for words in ((), ("node", "n1"), ("explain", "large"), ("why-unhealthy", "n2/npu-3")):

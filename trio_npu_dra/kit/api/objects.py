@@ -275,7 +275,7 @@ class ResourceSlice(KubeObject):
     spec: ResourceSliceSpec
 
     @classmethod
-    def blank(cls, metadata: ObjectMeta) -> Self:
+    def blank(cls, metadata: ObjectMeta) -> Self | None:
         """A slice of no pool and no driver, which a publisher replaces."""
         pool = ResourcePool(name="", generation=0, resource_slice_count=0)
         return cls(metadata=metadata, spec=ResourceSliceSpec(driver="", pool=pool))

@@ -17,6 +17,7 @@ from trio_npu_dra.kit.api.objects import (
     Items,
     KubeObject,
     Named,
+    ObjectMeta,
     ResourceClaim,
     ResourceClaimStatus,
     ResourceSlice,
@@ -61,6 +62,11 @@ class AnySlice(ResourceSlice):
     """A ResourceSlice of any driver."""
 
     spec: AnySliceSpec
+
+    @classmethod
+    def blank(cls, metadata: ObjectMeta) -> None:
+        """None: a slice that cannot be read is an error here; no publisher replaces it."""
+        del metadata
 
 
 class DeviceTaintRule(KubeObject):
