@@ -68,7 +68,7 @@ class ChipFacts(_Strict):
         ai_cores: AI cores per chip.
         ai_cpus: AI CPUs per chip, in vNPU queries.
         hbm: On-chip memory; `None` where the chip has none (310P).
-        ddr: MemoryFacts of chips without HBM; `None` where the DDR call is not supported.
+        ddr: Memory of chips without HBM; `None` where the DDR call is not supported.
         ecc: The kinds of memory with ECC counters: HBM on 910B and A3, DDR on 310P, both on 910.
         idle_power_deciwatt: In 0.1 W; of the whole card where its MCU reports it.
         idle_temperature: In degrees Celsius.
