@@ -25,6 +25,7 @@ ADMITTING = (
     'device.attributes["resource.kubernetes.io"].numaNode == 1',
     f'!has({HERE}.ring) && !has(device.attributes["nic.example.com"].speed)',
     f'has({HERE}.driverVersion) && {HERE}["driverVersion"].minor() == 1',
+    f'!has(device.attributes.nic.speed) && {HERE}["cores"] - {HERE}.cores == 0',
     f'"model" in {HERE} && !("nic.example.com" in device.attributes)',
     f'{HERE}.?ring.orValue("none") == "none" && {HERE}.?model.hasValue()',
     f'{HERE}[?"model"].orValue("none") == "910B4"',

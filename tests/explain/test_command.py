@@ -171,6 +171,13 @@ def test_missing_rights_are_named(cluster: Cluster) -> None:
     assert (status, err) == (0, "")
 
 
+def test_labels_of_nodes_are_read(cluster: Cluster) -> None:
+    """No node has the one that the pod wants, and nothing is left unweighed."""
+    cluster.api.objects.append(pod("picky", nodeSelector={"disk": "none"}))
+    found = cluster.data("explain", "pod/picky")
+    assert (found["outcome"], found["notWeighed"]) == ("waits", [])
+
+
 @pytest.mark.parametrize(
     "words",
     [(), ("-o", "wide"), ("node", "n1"), ("explain", "large"), ("why-unhealthy", "n2/npu-3")],

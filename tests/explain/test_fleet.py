@@ -102,6 +102,14 @@ def test_an_npu_that_was_withdrawn_while_held_is_counted() -> None:
     assert "n1 npu-3 - - used, withdrawn - - - claim default/infer (pod infer-0)" in wide
 
 
+def test_a_ring_is_whole_while_all_of_it_is_free() -> None:
+    """One NPU that is held breaks its ring, not that of the pool's other slice."""
+    slices = (slice_("s1", npu(0), npu(1), count=2), slice_("s2", npu(2, ring=1), count=2))
+    (node,) = _nodes(*slices, held(0))
+
+    assert [(ring.size, ring.is_whole) for ring in node.rings] == [(2, False), (1, True)]
+
+
 def test_a_partition_that_was_withdrawn_while_held_is_no_npu() -> None:
     """It has a row, and the rings of its node are as published."""
     (node,) = _nodes(slice_("s1", npu(0), npu(1)), _partition_of("npu-0-vir05-1"))
