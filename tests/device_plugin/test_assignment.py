@@ -224,6 +224,16 @@ def test_a_pods_device_is_as_healthy_as_its_chip_is_now() -> None:
     assert [(one.id, one.is_healthy) for one in found] == [("Ascend910-2", False)]
 
 
+def test_a_record_of_a_newer_version_tells_no_device() -> None:
+    """Its share has no number, or its device no chip."""
+    entry = given(1, share=0).entry()
+    assert ResourceDevice.of_entry(entry) == given(1, share=0)
+    (allocated,), (device,) = entry.allocation, entry.devices
+    odd = replace(entry, allocation=(replace(allocated, share_id="x"),))
+    unknown = replace(entry, devices=(replace(device, chips=()),))
+    assert ResourceDevice.of_entry(odd) is ResourceDevice.of_entry(unknown) is None
+
+
 def test_a_resource_stays_until_its_last_pod_has_ended() -> None:
     """Without devices: the kubelet starts no container of a pod that names an unknown resource."""
     none = Selection.parse("")
