@@ -372,4 +372,4 @@ def test_admin_access_needs_a_namespace_for_it() -> None:
         found = explain_pod(waiting, replace(view, admin_access_allowed=known))
         assert found.outcome is Outcome.FREE
     plain = view_of(node("n1"), class_(), slice_("s1", npu(0)), claim("train", ask()))
-    assert explain_pod(waiting, replace(plain, is_for_admins=False)).outcome is Outcome.FREE
+    assert explain_pod(waiting, replace(plain, admin_access_allowed=False)).outcome is Outcome.FREE
