@@ -194,7 +194,7 @@ DEVICE = wire_of(entry("uid-a"))["devices"][0]
     [
         (b"", "^it is empty$"),
         (b'{"version": 2, "claim":', "^the whole: Invalid JSON"),
-        (b"[]", "the whole"),
+        (b"[]", "^the whole: Input should be an object$"),
         (b'{"version": 1, "claim": {}, "devices": []}', "^version: .* greater than or equal to 2"),
         (b'{"version": 2, "claim": {}, "devices": []}', "^claim.namespace: "),
         (b'{"version": 3, "claim": {}, "devices": []}', "^format 3 is of a newer driver"),

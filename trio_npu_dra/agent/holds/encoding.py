@@ -119,7 +119,7 @@ def parse(data: bytes, *, uid: str) -> Entry:
         raise RecordCorrupt("it is empty")
     try:
         stored = from_json(data)
-        record = _WireRecord.model_validate(stored)
+        record = _WireRecord.model_validate_json(data)  # its errors speak of JSON, not of Python
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole"
