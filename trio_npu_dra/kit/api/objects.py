@@ -3,8 +3,8 @@
 Unknown fields are ignored when read, so that a newer API server is no error; absent fields stay
 absent when written. Names follow resource.k8s.io/v1 (camelCase on the wire).
 
-Each kind has one model. The daemon loads this module at its start, so what only few programs need
-is elsewhere: `pods`, `nodes`, `applied`, and the parts that `tools` reads of foreign objects.
+The daemon loads this module at its start, so what only few programs need is elsewhere: `pods`,
+`nodes`, what is `applied` in parts, and what `tools` reads of foreign objects.
 """
 
 from __future__ import annotations
@@ -116,10 +116,7 @@ class KubeObject(ApiModel):
 
     @classmethod
     def blank(cls, metadata: ObjectMeta) -> Self | None:
-        """The replacement for a stored object whose other parts are not understood.
-
-        `None` if this kind has none: then it is an error.
-        """
+        """What replaces a stored object whose other parts are not understood; None is an error."""
         del metadata
         return None
 
@@ -175,11 +172,7 @@ class CapacityRange(SlicePart):
 
 
 class CapacityPolicy(SlicePart):
-    """requestPolicy of a capacity: what one allocation of the device may take of it.
-
-    Attributes:
-        default: What a request takes that does not name the capacity.
-    """
+    """requestPolicy of a capacity: *default* is for a request that does not name the capacity."""
 
     default: str | None = None
     valid_values: Items[str] = ()
@@ -225,15 +218,11 @@ class CounterSet(SlicePart):
 
 
 class DeviceCounterConsumption(SlicePart):
-    """spec.devices[].consumesCounters[]: what a device takes from one counter set.
-
-    Attributes:
-        compatibility_groups: Of an alpha feature; this driver has none.
-    """
+    """spec.devices[].consumesCounters[]: what a device takes from one counter set."""
 
     counter_set: str
     counters: Named[Counter]
-    compatibility_groups: Items[str] = ()
+    compatibility_groups: Items[str] = ()  # of an alpha feature; this driver has none
 
 
 class Device(SlicePart):
