@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -359,24 +359,37 @@ def test_a_pool_that_is_not_complete_is_said_to_be(cluster: Cluster) -> None:
     assert row["flaws"] == [flaw]
 
 
-def test_watching_prints_again_when_it_changes(cluster: Cluster) -> None:
-    """The second answer comes after the change; then it may not read any more, and it ends."""
+def watched(cluster: Cluster, change: Callable[[], object]) -> tuple[str, str]:
+    """What a watch prints on stdout and stderr; *change* comes after its first answer.
 
-    def change() -> None:
+    After the second answer it may not read any more, and ends.
+    """
+
+    def act() -> None:
         assert cluster.api.watched.acquire(timeout=10)
-        kept = [one for one in cluster.api.objects if one["metadata"]["name"] != "eval"]
-        cluster.api.objects[:] = kept
+        change()
         cluster.api.changed.release()
         assert cluster.api.watched.acquire(timeout=10)
         cluster.api.forbidden = frozenset({"resourceslices"})
         cluster.api.changed.release()
 
-    thread = threading.Thread(target=change)
+    thread = threading.Thread(target=act)
     thread.start()
     status, out, err = cluster.run("-w")
     thread.join()
-
     assert status == 1
+    return out, err
+
+
+def test_watching_prints_again_when_it_changes(cluster: Cluster) -> None:
+    """The second answer comes after the change."""
+
+    def change() -> None:
+        kept = [one for one in cluster.api.objects if one["metadata"]["name"] != "eval"]
+        cluster.api.objects[:] = kept
+
+    out, err = watched(cluster, change)
+
     assert "you cannot list resourceslices" in err
     assert out.count("NODE  NPUS") == 2
     assert out.count("claim default/eval") == 1
@@ -388,20 +401,8 @@ def test_watching_goes_on_after_a_slice_that_cannot_be_read(cluster: Cluster) ->
     torn["spec"]["pool"] = "n1"
     cluster.api.changed_slice = torn
 
-    def change() -> None:
-        assert cluster.api.watched.acquire(timeout=10)
-        cluster.api.objects.append(torn)
-        cluster.api.changed.release()
-        assert cluster.api.watched.acquire(timeout=10)
-        cluster.api.forbidden = frozenset({"resourceslices"})
-        cluster.api.changed.release()
+    out, err = watched(cluster, lambda: cluster.api.objects.append(torn))
 
-    thread = threading.Thread(target=change)
-    thread.start()
-    status, out, err = cluster.run("-w")
-    thread.join()
-
-    assert status == 1
     assert err == "kubectl npu: list resourceslices: you cannot list resourceslices (HTTP 403)\n"
     assert out.count("ResourceSlice other cannot be read") == 1
 
