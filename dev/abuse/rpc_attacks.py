@@ -19,7 +19,7 @@ from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
 _CALL = [
     (b":method", b"POST"),
     (b":scheme", b"http"),
-    (b":path", methods.PREPARE_V1.path.encode()),
+    (b":path", methods.NODE_PREPARE_RESOURCES_V1.path.encode()),
     (b":authority", b"localhost"),
     (b"content-type", b"application/grpc"),
     (b"te", b"trailers"),

@@ -27,9 +27,9 @@ class Caller:
 
     def __init__(self, service: Path) -> None:
         self._channel = grpc.insecure_channel(f"unix:{service}")
-        self._prepare = self._channel.unary_unary(methods.PREPARE_V1.path)
-        self._unprepare = self._channel.unary_unary(methods.UNPREPARE_V1.path)
-        self._health = self._channel.unary_stream(methods.WATCH_V1ALPHA1.path)(b"")
+        self._prepare = self._channel.unary_unary(methods.NODE_PREPARE_RESOURCES_V1.path)
+        self._unprepare = self._channel.unary_unary(methods.NODE_UNPREPARE_RESOURCES_V1.path)
+        self._health = self._channel.unary_stream(methods.NODE_WATCH_RESOURCES_V1ALPHA1.path)(b"")
         threading.Thread(target=self._read_health, daemon=True).start()
 
     def prepare(self, *calls: Sequence[v1.Claim]) -> float:
@@ -41,11 +41,11 @@ class Caller:
         Raises:
             RuntimeError: A claim was not prepared.
         """
-        return _timed(self._prepare, methods.PREPARE_V1, calls)
+        return _timed(self._prepare, methods.NODE_PREPARE_RESOURCES_V1, calls)
 
     def unprepare(self, *calls: Sequence[v1.Claim]) -> float:
         """Let the driver unprepare claims; as `prepare`."""
-        return _timed(self._unprepare, methods.UNPREPARE_V1, calls)
+        return _timed(self._unprepare, methods.NODE_UNPREPARE_RESOURCES_V1, calls)
 
     def close(self) -> None:
         """Close the connection."""
@@ -67,7 +67,7 @@ def register(socket: Path) -> tuple[PluginInfo, float]:
     with grpc.insecure_channel(f"unix:{socket}") as channel:
         get_info = channel.unary_unary(methods.GET_INFO.path)
         answer, answered_at = get_info(b"", timeout=CALL_SECONDS), time.time()
-        notify = channel.unary_unary(methods.NOTIFY_REGISTRATION.path)
+        notify = channel.unary_unary(methods.NOTIFY_REGISTRATION_STATUS.path)
         notify(bytes(RegistrationStatus(plugin_registered=True)), timeout=CALL_SECONDS)
     return PluginInfo.parse(answer), answered_at
 

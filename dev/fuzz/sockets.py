@@ -5,26 +5,21 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import trio
 
-from trio_npu_dra.kit.grpc import Channel, Route, open_bridge
+from trio_npu_dra.kit.grpc import Channel, Service, listen_unix, open_channel, serve
 
 SECONDS: Final = 10.0
 
 
 @asynccontextmanager
-async def served(path: Path, routes: Sequence[Route]) -> AsyncIterator[Channel]:
-    """Serve *routes* on a unix socket, until left."""
-    async with (
-        open_bridge() as bridge,
-        bridge.dial(path) as channel,
-        trio.open_nursery() as nursery,
-    ):
-        await nursery.start(partial(bridge.serve_unix, path, routes))
+async def served(path: Path, services: Sequence[Service]) -> AsyncIterator[Channel]:
+    """Serve *services* on a unix socket, until left."""
+    async with open_channel(path) as channel, trio.open_nursery() as nursery:
+        nursery.start_soon(serve, listen_unix(path), services)
         yield channel
         nursery.cancel_scope.cancel()
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import trio
 
 from trio_npu_dra.kit.grpc import (
     DEFAULT_LIMITS,
-    Bridge,
     Channel,
     Limits,
     Route,
     Send,
+    Service,
     StreamMethod,
     UnaryMethod,
+    listen_unix,
+    open_channel,
+    serve,
 )
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 
@@ -33,25 +37,22 @@ async def echo(request: RegistrationStatus) -> PluginInfo:
 
 @asynccontextmanager
 async def serving(
-    bridge: Bridge,
     path: Path,
-    routes: Sequence[Route],
+    services: Sequence[Service],
     *,
     grace_seconds: float = 0,
     limits: Limits = DEFAULT_LIMITS,
 ) -> AsyncIterator[tuple[Channel, trio.CancelScope]]:
     """A server and a channel to it; cancelling the scope stops the server and only that."""
 
-    async def run(*, task_status: trio.TaskStatus[None]) -> None:
+    async def run() -> None:
         with stop:
-            await bridge.serve_unix(
-                path, routes, grace_seconds=grace_seconds, limits=limits, task_status=task_status
-            )
+            await serve(listener, services, grace_seconds=grace_seconds, limits=limits)
 
-    stop = trio.CancelScope()
+    listener, stop = listen_unix(path), trio.CancelScope()
     with trio.fail_after(20):
-        async with bridge.dial(path) as channel, trio.open_nursery() as nursery:
-            await nursery.start(run)
+        async with open_channel(path) as channel, trio.open_nursery() as nursery:
+            nursery.start_soon(run)
             yield channel, stop
             stop.cancel()
 
@@ -80,3 +81,34 @@ class Held:
         """Send one answer, then wait as a call does."""
         await send(PluginInfo(name=request.error))
         await self(request)
+
+
+class _Call:
+    """A call in memory, as its handler sees it."""
+
+    def __init__(self, request: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+        self._request = request
+        self.send_message = send
+
+    async def recv_message(self) -> Any:
+        """Give the request."""
+        await trio.lowlevel.checkpoint()
+        return self._request
+
+
+async def run(route: Route, request: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+    """Let the handler of *route* answer, without a server."""
+    await route.handler.func(_Call(request, send))
+
+
+async def answer(route: Route, request: Any) -> Any:
+    """The reply of a unary handler, without a server."""
+    replies = list[Any]()
+
+    async def keep(reply: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        replies.append(reply)
+
+    await run(route, request, keep)
+    (reply,) = replies
+    return reply

@@ -2,13 +2,12 @@
 
 Callers cancel, let deadlines pass, leave streams, send halves of requests, reset calls and hang up.
 Every call must end, every answer must be that of its question, every stop of the server must end
-its handlers, and nothing may be left behind at the end: no task, no timer, no descriptor.
+its handlers, and nothing may be left behind at the end: no task and no descriptor.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gc
 import logging
 import random
@@ -28,7 +27,15 @@ import trio
 
 from dev.grpc.peer import MESSAGE, connected
 from dev.grpc.serving import ECHO, WATCH
-from trio_npu_dra.kit.grpc import Bridge, Channel, Route, RpcError, Send, Status, open_bridge
+from trio_npu_dra.kit.grpc import (
+    Channel,
+    RpcError,
+    Send,
+    Status,
+    listen_unix,
+    open_channel,
+    serve,
+)
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 
 CALLERS: Final = 24
@@ -80,20 +87,20 @@ class Stress:
         self._stop = trio.Event()
         self._inside = 0
 
-    async def run(self, server: Bridge, client: Bridge) -> None:
+    async def run(self) -> None:
         """Make all calls."""
-        async with AsyncExitStack() as opened, trio.open_nursery() as service:
+        async with trio.open_nursery() as service, AsyncExitStack() as opened:
             channels = [
-                await opened.enter_async_context(client.dial(self._path)) for _ in range(CHANNELS)
+                await opened.enter_async_context(open_channel(self._path)) for _ in range(CHANNELS)
             ]
-            service.start_soon(self._keep_serving, server)
+            service.start_soon(self._keep_serving)
             async with trio.open_nursery() as callers:
                 for number in range(CALLERS):
                     callers.start_soon(self._call, channels[number % CHANNELS])
             service.cancel_scope.cancel()
 
-    async def _keep_serving(self, bridge: Bridge) -> None:
-        routes: list[Route] = [ECHO.handled_by(self._echo), WATCH.handled_by(self._watch)]
+    async def _keep_serving(self) -> None:
+        services = [ECHO.handled_by(self._echo), WATCH.handled_by(self._watch)]
         while True:
             self._before_stop = self._random.randrange(CALLS_OF_A_SERVER)
             self._stop = trio.Event()
@@ -101,8 +108,8 @@ class Stress:
             try:
                 async with trio.open_nursery() as nursery:
                     grace = self._random.choice(GRACES)
-                    serve = partial(bridge.serve_unix, self._path, routes, grace_seconds=grace)
-                    await nursery.start(serve)
+                    answer = partial(serve, services=services, grace_seconds=grace)
+                    nursery.start_soon(answer, listen_unix(self._path))
                     try:
                         await self._stop.wait()
                     finally:
@@ -233,20 +240,11 @@ async def stress(calls: int, seed: int, folder: Path) -> Figures:
         TooSlowError: A call or a stop did not end.
     """
     descriptors, tasks = _descriptors(), trio.lowlevel.current_statistics().tasks_living
-    async with open_bridge() as server, open_bridge() as client:
-        run = Stress(folder / "stress.sock", calls, seed)
-        await run.run(server, client)
-        for bridge in (server, client):
-            await bridge._loop.synchronize()
-        loops = (server._loop.asyncio, client._loop.asyncio)
-        run.figures.leave(
-            asyncio=[repr(task) for loop in loops for task in asyncio.all_tasks(loop)]
-        )
+    run = Stress(folder / "stress.sock", calls, seed)
+    await run.run()
     gc.collect()
-    timers = [one for one in gc.get_objects() if isinstance(one, asyncio.TimerHandle)]
     living = trio.lowlevel.current_statistics().tasks_living - tasks
     run.figures.leave(
-        timers=[repr(timer) for timer in timers if not timer.cancelled()],
         trio=[f"{living} tasks"] if living else [],
         descriptors=sorted(_descriptors() - descriptors),
     )

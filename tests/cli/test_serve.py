@@ -48,7 +48,7 @@ async def test_serve_runs_until_sigterm(rig: Rig) -> None:
     """It takes flags and environment, prepares a claim, logs to stderr and exits with status 0.
 
     Before it answers the kubelet, it imports nothing that it needs later, and it never imports
-    device_plugin: its node has only claims.
+    device_plugin, because its node has only claims, nor asyncio, because trio is the only loop.
     """
     program = shutil.which("npu-dra")
     assert program is not None, "install the project first: just setup"
@@ -75,6 +75,7 @@ async def test_serve_runs_until_sigterm(rig: Rig) -> None:
     assert process.returncode == 0
     assert not rig.registration.exists()
     assert not [name for name in _imported(log.read_text()) if "agent.device_plugin" in name]
+    assert not [name for name in _imported(log.read_text()) if name.partition(".")[0] == "asyncio"]
     before, found, _ = log.read_text().partition("registered with the kubelet")
     assert found
     ours = before.partition(" trio_npu_dra\n")[2]  # before it, Python imports what it starts with

@@ -20,7 +20,6 @@ from dev.cluster.api import Object
 from dev.cluster.cluster import Cluster, NodeAccess
 from tests.e2e.space import device_class
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import open_bridge
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, PrepareResult
 from trio_npu_dra.kit.kubelet.plugin import serve_plugin, serve_registration
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED
@@ -95,11 +94,11 @@ async def serve(root: Path) -> None:
     """Be the driver on the node whose / is *root*, until the process is ended."""
     status = Observable(NOT_REGISTERED)
     service, registration = (root / path.relative_to("/") for path in (SERVICE, REGISTRATION))
-    async with open_bridge() as bridge, trio.open_nursery() as nursery:
+    async with trio.open_nursery() as nursery:
         serve_calls = partial(serve_plugin, socket=service, grace_seconds=1)
-        await nursery.start(serve_calls, bridge, Nics(), Observable(()))
+        await nursery.start(serve_calls, Nics(), Observable(()))
         find = partial(serve_registration, socket=registration, endpoint=SERVICE)
-        await nursery.start(find, bridge, NAME, status)
+        await nursery.start(find, NAME, status)
         with trio.fail_after(60):
             await status.wait_until(lambda now: now.registered)
         print(REGISTERED, flush=True)

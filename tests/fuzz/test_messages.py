@@ -27,12 +27,12 @@ from trio_npu_dra.kit.kubelet.driver import ClaimRef, PreparedDevice, PrepareRes
 
 SECONDS: Final = 10.0
 METHODS: Final[dict[str, UnaryMethod[Any, Any]]] = {
-    "prepare": methods.PREPARE_V1,
-    "unprepare": methods.UNPREPARE_V1,
-    "prepare, v1beta1": methods.PREPARE_V1BETA1,
-    "unprepare, v1beta1": methods.UNPREPARE_V1BETA1,
+    "prepare": methods.NODE_PREPARE_RESOURCES_V1,
+    "unprepare": methods.NODE_UNPREPARE_RESOURCES_V1,
+    "prepare, v1beta1": methods.NODE_PREPARE_RESOURCES_V1BETA1,
+    "unprepare, v1beta1": methods.NODE_UNPREPARE_RESOURCES_V1BETA1,
     "info": methods.GET_INFO,
-    "notice": methods.NOTIFY_REGISTRATION,
+    "notice": methods.NOTIFY_REGISTRATION_STATUS,
 }
 REFUSALS: Final = {Status.INTERNAL, Status.RESOURCE_EXHAUSTED}
 STATUS_LIMIT: Final = 4096

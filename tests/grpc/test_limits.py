@@ -18,9 +18,17 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from dev.grpc.peer import MESSAGE, connected
 from dev.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
-from trio_npu_dra.kit.grpc import Bridge, Channel, Limits, Route, RpcError, Send, Status
+from trio_npu_dra.kit.grpc import (
+    Channel,
+    Limits,
+    Route,
+    RpcError,
+    Send,
+    Status,
+    Stream,
+    open_channel,
+)
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
-from trio_npu_dra.kit.grpc.server_link import ServerStream
 
 TIGHT = Limits(look_seconds=0.01, newcomer_seconds=0)
 ROUTES: list[Route] = [ECHO.handled_by(echo)]
@@ -31,12 +39,12 @@ async def called(channel: Channel) -> str:
     return (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name
 
 
-async def test_a_newcomer_displaces_a_peer_without_calls(bridge: Bridge, path: Path) -> None:
+async def test_a_newcomer_displaces_a_peer_without_calls(path: Path) -> None:
     """Of two silent peers the older one is displaced; a peer that has called before stays."""
     limits = replace(TIGHT, connections=3)
-    async with serving(bridge, path, ROUTES, limits=limits) as (channel, _):
+    async with serving(path, ROUTES, limits=limits) as (channel, _):
         assert await called(channel) == "hello"
-        async with connected(path) as older, connected(path) as newer, bridge.dial(path) as other:
+        async with connected(path) as older, connected(path) as newer, open_channel(path) as other:
             await older.until(h2.events.RemoteSettingsChanged)
             await newer.until(h2.events.RemoteSettingsChanged)
             assert await called(other) == "hello"
@@ -45,14 +53,14 @@ async def test_a_newcomer_displaces_a_peer_without_calls(bridge: Bridge, path: P
             assert await newer.status() is Status.OK
 
 
-async def test_a_newcomer_displaces_the_least_recently_used(bridge: Bridge, path: Path) -> None:
+async def test_a_newcomer_displaces_the_least_recently_used(path: Path) -> None:
     """That is a peer without a call; it may call again, and is then the newcomer."""
     limits = replace(TIGHT, connections=2)
     async with (
-        serving(bridge, path, ROUTES, limits=limits),
+        serving(path, ROUTES, limits=limits),
         connected(path) as first,
         connected(path) as second,
-        bridge.dial(path) as third,
+        open_channel(path) as third,
     ):
         for peer in (first, second):
             peer.call()
@@ -65,12 +73,12 @@ async def test_a_newcomer_displaces_the_least_recently_used(bridge: Bridge, path
         assert await first.status() is Status.OK
 
 
-async def test_the_oldest_watch_stays(bridge: Bridge, path: Path) -> None:
+async def test_the_oldest_watch_stays(path: Path) -> None:
     """Watching peers displace each other, not the kubelet, which was there before them."""
     watching = Held()
     limits = replace(TIGHT, connections=2)
     async with (
-        serving(bridge, path, [WATCH.handled_by(watching.watch)], limits=limits) as (channel, _),
+        serving(path, [WATCH.handled_by(watching.watch)], limits=limits) as (channel, _),
         channel.stream(WATCH, HELLO) as replies,
     ):
         assert (await anext(replies)).name == "hello"
@@ -86,12 +94,12 @@ async def test_the_oldest_watch_stays(bridge: Bridge, path: Path) -> None:
                 await anext(replies)
 
 
-async def test_busy_peers_lock_no_newcomer_out(bridge: Bridge, path: Path) -> None:
+async def test_busy_peers_lock_no_newcomer_out(path: Path) -> None:
     """A call succeeds even if calls that do not end take every place."""
     held = Held()
     routes: list[Route] = [ECHO.handled_by(echo), WATCH.handled_by(held.watch)]
     async with (
-        serving(bridge, path, routes, limits=replace(TIGHT, connections=1)) as (channel, _),
+        serving(path, routes, limits=replace(TIGHT, connections=1)) as (channel, _),
         connected(path) as hog,
     ):
         hog.call(WATCH.path)
@@ -100,13 +108,11 @@ async def test_busy_peers_lock_no_newcomer_out(bridge: Bridge, path: Path) -> No
         await held.cancelled.wait()
 
 
-async def test_a_newcomer_has_time_to_call(
-    mock_clock: MockClock, bridge: Bridge, path: Path
-) -> None:
+async def test_a_newcomer_has_time_to_call(mock_clock: MockClock, path: Path) -> None:
     """The next peer waits until that time is over."""
     limits = replace(TIGHT, connections=1, newcomer_seconds=5)
     async with (
-        serving(bridge, path, ROUTES, limits=limits),
+        serving(path, ROUTES, limits=limits),
         connected(path) as first,
         trio.open_nursery() as nursery,
     ):
@@ -121,12 +127,12 @@ async def test_a_newcomer_has_time_to_call(
 
 
 async def test_idle_connections_are_closed_but_for_the_last_used(
-    mock_clock: MockClock, bridge: Bridge, path: Path
+    mock_clock: MockClock, path: Path
 ) -> None:
     """So the kubelet's connection stays even without a watch, and forgotten ones do not."""
     limits = replace(TIGHT, idle_seconds=5, kept_idle=1)
     async with (
-        serving(bridge, path, ROUTES, limits=limits) as (channel, _),
+        serving(path, ROUTES, limits=limits) as (channel, _),
         connected(path) as older,
         connected(path) as newer,
     ):
@@ -142,12 +148,10 @@ async def test_idle_connections_are_closed_but_for_the_last_used(
 
 
 @pytest.mark.parametrize("greeting", [b"", b"PRI * HTTP/2.0\r\n"])
-async def test_a_peer_without_a_greeting_is_cut_off(
-    bridge: Bridge, path: Path, greeting: bytes
-) -> None:
+async def test_a_peer_without_a_greeting_is_cut_off(path: Path, greeting: bytes) -> None:
     """A connection that sends nothing, or half of the greeting, ends."""
     async with (
-        serving(bridge, path, ROUTES, limits=replace(TIGHT, greeting_seconds=0.05)),
+        serving(path, ROUTES, limits=replace(TIGHT, greeting_seconds=0.05)),
         await trio.open_unix_socket(str(path)) as stream,
     ):
         await stream.send_all(greeting)
@@ -155,10 +159,10 @@ async def test_a_peer_without_a_greeting_is_cut_off(
             pass
 
 
-async def test_a_request_that_does_not_end_is_given_up(bridge: Bridge, path: Path) -> None:
+async def test_a_request_that_does_not_end_is_given_up(path: Path) -> None:
     """It ends after its time, with a status; the connection serves the next request."""
     async with (
-        serving(bridge, path, ROUTES, limits=replace(TIGHT, request_seconds=0.05)),
+        serving(path, ROUTES, limits=replace(TIGHT, request_seconds=0.05)),
         connected(path) as peer,
     ):
         for data in (b"", MESSAGE[:3], MESSAGE[:-1]):
@@ -168,11 +172,11 @@ async def test_a_request_that_does_not_end_is_given_up(bridge: Bridge, path: Pat
         assert await peer.status() is Status.OK
 
 
-async def test_the_largest_half_request_makes_room(bridge: Bridge, path: Path) -> None:
+async def test_the_largest_half_request_makes_room(path: Path) -> None:
     """The largest request of the peer with most is refused, not the newest."""
     limits = replace(TIGHT, half_sent_bytes=100, half_sent_cost=30)
     async with (
-        serving(bridge, path, ROUTES, limits=limits),
+        serving(path, ROUTES, limits=limits),
         connected(path) as greedy,
         connected(path) as modest,
     ):
@@ -187,7 +191,7 @@ async def test_the_largest_half_request_makes_room(bridge: Bridge, path: Path) -
         assert await modest.status() is Status.OK
 
 
-async def test_a_request_that_is_reset_reaches_no_handler(bridge: Bridge, path: Path) -> None:
+async def test_a_request_that_is_reset_reaches_no_handler(path: Path) -> None:
     """Its bytes do not count any longer: more than a window of such requests gets through."""
     asked = list[str]()
 
@@ -195,7 +199,7 @@ async def test_a_request_that_is_reset_reaches_no_handler(bridge: Bridge, path: 
         asked.append(request.error)
         return await echo(request)
 
-    async with serving(bridge, path, [ECHO.handled_by(note)]), connected(path) as peer:
+    async with serving(path, [ECHO.handled_by(note)]), connected(path) as peer:
         for _ in range(10):
             number = peer.call(data=b"\0\0\1\0\0" + b"x" * 16_000, end=False)
             peer.h2.reset_stream(number)
@@ -210,15 +214,13 @@ async def test_a_request_that_is_reset_reaches_no_handler(bridge: Bridge, path: 
 
 
 @pytest.mark.parametrize("how", ["given up", "taken back", "lost"])
-async def test_half_a_request_leaves_nothing_behind(
-    bridge: Bridge, path: Path, *, how: str
-) -> None:
+async def test_half_a_request_leaves_nothing_behind(path: Path, *, how: str) -> None:
     """Its memory is free without the garbage collector."""
     limits = replace(TIGHT, request_seconds=0.05 if how == "given up" else 60)
     gc.disable()
     gc.freeze()
     try:
-        async with serving(bridge, path, ROUTES, limits=limits) as (channel, _):
+        async with serving(path, ROUTES, limits=limits) as (channel, _):
             async with connected(path) as peer:
                 number = peer.call(data=MESSAGE[:-1], end=False)
                 await peer.until(h2.events.RemoteSettingsChanged)
@@ -230,7 +232,7 @@ async def test_half_a_request_leaves_nothing_behind(
             assert await called(channel) == "hello"
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        assert not [one for one in gc.garbage if isinstance(one, ServerStream)]
+        assert not [one for one in gc.garbage if isinstance(one, Stream)]
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
@@ -238,9 +240,9 @@ async def test_half_a_request_leaves_nothing_behind(
         gc.enable()
 
 
-async def test_resets_are_rationed(bridge: Bridge, path: Path) -> None:
+async def test_resets_are_rationed(path: Path) -> None:
     """A peer that resets call after call is cut off, requests whole or not; others are served."""
-    async with serving(bridge, path, ROUTES) as (channel, _), connected(path) as peer:
+    async with serving(path, ROUTES) as (channel, _), connected(path) as peer:
         for _ in range(200):
             peer.h2.reset_stream(peer.call())
         assert await peer.end() is ErrorCodes.ENHANCE_YOUR_CALM
@@ -266,11 +268,11 @@ def frame(kind: int, payload: bytes = b"", *, stream: int = 0, size: int | None 
         pytest.param(frame(1, bytes(10_000), stream=1) + frame(9, bytes(10_000), stream=1)),
     ],
 )
-async def test_needless_frames_are_rationed(bridge: Bridge, path: Path, nonsense: bytes) -> None:
+async def test_needless_frames_are_rationed(path: Path, nonsense: bytes) -> None:
     """They end the connection before the server handles or keeps them."""
     limits = Limits(frames_per_second=0)  # else a busy machine may give frames back
     async with (
-        serving(bridge, path, ROUTES, limits=limits) as (channel, _),
+        serving(path, ROUTES, limits=limits) as (channel, _),
         connected(path) as peer,
     ):
         await peer.flush()
@@ -280,18 +282,18 @@ async def test_needless_frames_are_rationed(bridge: Bridge, path: Path, nonsense
         assert await called(channel) == "hello"
 
 
-async def test_answered_calls_are_not_rationed(bridge: Bridge, path: Path) -> None:
+async def test_answered_calls_are_not_rationed(path: Path) -> None:
     """Answered calls do not count: no number of them ends a connection."""
     limits = replace(TIGHT, frames=12, frames_per_second=0)
-    async with serving(bridge, path, ROUTES, limits=limits) as (channel, _):
+    async with serving(path, ROUTES, limits=limits) as (channel, _):
         for _ in range(12):
             assert await called(channel) == "hello"
 
 
-async def test_the_streams_of_a_connection_are_limited(bridge: Bridge, path: Path) -> None:
+async def test_the_streams_of_a_connection_are_limited(path: Path) -> None:
     """HTTP/2 tells the peer the number; more end the connection."""
     async with (
-        serving(bridge, path, ROUTES, limits=replace(TIGHT, streams=2)),
+        serving(path, ROUTES, limits=replace(TIGHT, streams=2)),
         connected(path) as peer,
     ):
         for _ in range(3):
@@ -300,12 +302,13 @@ async def test_the_streams_of_a_connection_are_limited(bridge: Bridge, path: Pat
         assert peer.h2.remote_settings.max_concurrent_streams == 2
 
 
-async def test_the_watches_of_a_connection_are_limited(bridge: Bridge, path: Path) -> None:
+async def test_the_watches_of_a_connection_are_limited(path: Path) -> None:
     """One more is refused, and the earlier ones go on."""
     async with (
-        serving(
-            bridge, path, [WATCH.handled_by(Held().watch)], limits=replace(TIGHT, watches=1)
-        ) as (channel, _),
+        serving(path, [WATCH.handled_by(Held().watch)], limits=replace(TIGHT, watches=1)) as (
+            channel,
+            _,
+        ),
         channel.stream(WATCH, HELLO) as first,
     ):
         assert (await anext(first)).name == "hello"
@@ -333,15 +336,11 @@ class Endless:
 
 
 @pytest.mark.parametrize("window", [0, 1 << 30], ids=["closed window", "full socket"])
-async def test_a_peer_that_does_not_read_is_cut_off(
-    bridge: Bridge, path: Path, window: int
-) -> None:
+async def test_a_peer_that_does_not_read_is_cut_off(path: Path, window: int) -> None:
     """That holds whether the peer closes its window or leaves its socket full."""
     endless = Endless()
     async with (
-        serving(
-            bridge, path, [WATCH.handled_by(endless)], limits=replace(TIGHT, reply_seconds=0.05)
-        ),
+        serving(path, [WATCH.handled_by(endless)], limits=replace(TIGHT, reply_seconds=0.05)),
         connected(path) as peer,
     ):
         peer.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window})
@@ -352,11 +351,11 @@ async def test_a_peer_that_does_not_read_is_cut_off(
         await endless.ended.wait()
 
 
-async def test_a_stop_does_not_wait_for_unread_replies(bridge: Bridge, path: Path) -> None:
+async def test_a_stop_does_not_wait_for_unread_replies(path: Path) -> None:
     """A reply that the peer does not read is dropped."""
     endless = Endless()
     async with (
-        serving(bridge, path, [WATCH.handled_by(endless)]) as (_, stop),
+        serving(path, [WATCH.handled_by(endless)]) as (_, stop),
         connected(path) as peer,
     ):
         peer.h2.increment_flow_control_window(1 << 30)
@@ -370,11 +369,11 @@ async def test_a_stop_does_not_wait_for_unread_replies(bridge: Bridge, path: Pat
 
 
 async def test_a_server_without_descriptors_accepts_again(
-    mock_clock: MockClock, bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture
+    mock_clock: MockClock, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Peers that came in the meantime are served a second after there is room."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    async with serving(bridge, path, ROUTES) as (channel, _):
+    async with serving(path, ROUTES) as (channel, _):
         spare = os.open(os.devnull, os.O_RDONLY)  # the lowest that is free
         os.close(spare)
         resource.setrlimit(resource.RLIMIT_NOFILE, (spare + 1, hard))

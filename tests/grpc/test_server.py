@@ -11,18 +11,20 @@ from trio.testing import MockClock
 
 from dev.grpc.peer import connected
 from dev.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
-from tests.grpc.wire import GREETING
 from trio_npu_dra.kit.grpc import (
     DEFAULT_LIMITS,
-    Bridge,
     RpcError,
     Send,
     Status,
+    open_channel,
 )
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+"""The beginning of an HTTP/2 client: the preface and an empty SETTINGS frame."""
 
-async def test_many_calls_run_side_by_side(bridge: Bridge, path: Path) -> None:
+
+async def test_many_calls_run_side_by_side(path: Path) -> None:
     """64 calls of one connection are all in their handlers at the same time."""
     inside, answers = 0, list[str]()
     everyone = trio.Event()
@@ -40,7 +42,7 @@ async def test_many_calls_run_side_by_side(bridge: Bridge, path: Path) -> None:
         answers.append((await channel.unary(ECHO, request, timeout_seconds=10)).name)
 
     async with (
-        serving(bridge, path, [ECHO.handled_by(meet)]) as (channel, _),
+        serving(path, [ECHO.handled_by(meet)]) as (channel, _),
         trio.open_nursery() as nursery,
     ):
         for number in range(64):
@@ -48,9 +50,7 @@ async def test_many_calls_run_side_by_side(bridge: Bridge, path: Path) -> None:
     assert sorted(answers, key=int) == [str(number) for number in range(64)]
 
 
-async def test_the_deadline_is_seen_and_cancels(
-    mock_clock: MockClock, bridge: Bridge, path: Path
-) -> None:
+async def test_the_deadline_is_seen_and_cancels(mock_clock: MockClock, path: Path) -> None:
     """The caller's timeout is the handler's effective deadline, and cancels it when it passes."""
     held = Held()
 
@@ -59,7 +59,7 @@ async def test_the_deadline_is_seen_and_cancels(
             await channel.unary(ECHO, HELLO, timeout_seconds=5)
 
     async with (
-        serving(bridge, path, [ECHO.handled_by(held)]) as (channel, _),
+        serving(path, [ECHO.handled_by(held)]) as (channel, _),
         trio.open_nursery() as nursery,
     ):
         now = trio.current_time()
@@ -70,10 +70,10 @@ async def test_the_deadline_is_seen_and_cancels(
     assert now + 4 < held.deadline <= now + 5
 
 
-async def test_a_reset_call_is_cancelled(bridge: Bridge, path: Path) -> None:
+async def test_a_reset_call_is_cancelled(path: Path) -> None:
     """A caller that gives up (RST_STREAM) cancels the handler; other calls go on."""
     held = Held()
-    async with serving(bridge, path, [ECHO.handled_by(held)]) as (channel, _):
+    async with serving(path, [ECHO.handled_by(held)]) as (channel, _):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(channel.unary, ECHO, HELLO, timeout_seconds=10))
             await held.entered.wait()
@@ -83,7 +83,7 @@ async def test_a_reset_call_is_cancelled(bridge: Bridge, path: Path) -> None:
         assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
 
 
-async def test_a_lost_connection_cancels_its_calls(bridge: Bridge, path: Path) -> None:
+async def test_a_lost_connection_cancels_its_calls(path: Path) -> None:
     """When a peer disappears, the handlers of its calls are cancelled."""
     held = Held()
 
@@ -91,15 +91,15 @@ async def test_a_lost_connection_cancels_its_calls(bridge: Bridge, path: Path) -
         with pytest.raises(RpcError, match="UNAVAILABLE"):
             await channel.unary(ECHO, HELLO, timeout_seconds=10)
 
-    async with serving(bridge, path, [ECHO.handled_by(held)]), trio.open_nursery() as nursery:
-        async with bridge.dial(path) as channel:
+    async with serving(path, [ECHO.handled_by(held)]), trio.open_nursery() as nursery:
+        async with open_channel(path) as channel:
             nursery.start_soon(call)
             await held.entered.wait()
         await held.cancelled.wait()
 
 
 async def test_a_bug_is_the_callers_answer_and_the_logs_traceback(
-    bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A handler that raises gives INTERNAL, leaves a traceback and harms no other call."""
 
@@ -108,7 +108,7 @@ async def test_a_bug_is_the_callers_answer_and_the_logs_traceback(
             raise KeyError(request.error)
         return await echo(request)
 
-    async with serving(bridge, path, [ECHO.handled_by(broken)]) as (channel, _):
+    async with serving(path, [ECHO.handled_by(broken)]) as (channel, _):
         with pytest.raises(RpcError, match="KeyError") as caught:
             await channel.unary(ECHO, RegistrationStatus(error="boom"), timeout_seconds=5)
         assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
@@ -116,13 +116,13 @@ async def test_a_bug_is_the_callers_answer_and_the_logs_traceback(
     assert [record.exc_info for record in caplog.records if record.exc_info]
 
 
-async def test_a_handler_chooses_its_status(bridge: Bridge, path: Path) -> None:
+async def test_a_handler_chooses_its_status(path: Path) -> None:
     """An RpcError from a handler is the answer, with its text."""
 
     async def refuse(request: RegistrationStatus) -> PluginInfo:
         raise RpcError(Status.NOT_FOUND, f"no {request.error}: ünknown")
 
-    async with serving(bridge, path, [ECHO.handled_by(refuse)]) as (channel, _):
+    async with serving(path, [ECHO.handled_by(refuse)]) as (channel, _):
         with pytest.raises(RpcError) as caught:
             await channel.unary(ECHO, HELLO, timeout_seconds=5)
     assert (caught.value.status, caught.value.message) == (
@@ -131,32 +131,32 @@ async def test_a_handler_chooses_its_status(bridge: Bridge, path: Path) -> None:
     )
 
 
-async def test_an_unknown_method_is_unimplemented(bridge: Bridge, path: Path) -> None:
+async def test_an_unknown_method_is_unimplemented(path: Path) -> None:
     """An unknown method is refused with UNIMPLEMENTED, in the form of an answer."""
-    async with serving(bridge, path, []) as (channel, _):
+    async with serving(path, []) as (channel, _):
         with pytest.raises(RpcError) as caught:
             await channel.unary(ECHO, HELLO, timeout_seconds=5)
     assert caught.value.status is Status.UNIMPLEMENTED
 
 
-async def test_a_request_beyond_the_limit_is_refused_unread(bridge: Bridge, path: Path) -> None:
+async def test_a_request_beyond_the_limit_is_refused_unread(path: Path) -> None:
     """A larger request gets RESOURCE_EXHAUSTED; the connection serves the next call."""
     large = RegistrationStatus(error="x" * DEFAULT_LIMITS.message_bytes)
-    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+    async with serving(path, [ECHO.handled_by(echo)]) as (channel, _):
         with pytest.raises(RpcError) as caught:
             await channel.unary(ECHO, large, timeout_seconds=5)
         assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
     assert caught.value.status is Status.RESOURCE_EXHAUSTED
 
 
-async def test_large_messages_pass_up_to_the_limit(bridge: Bridge, path: Path) -> None:
+async def test_large_messages_pass_up_to_the_limit(path: Path) -> None:
     """A message larger than a frame and than a window arrives whole, both ways."""
     text = "x" * (DEFAULT_LIMITS.message_bytes - 16)
 
     async def repeat(request: RegistrationStatus) -> PluginInfo:
         return PluginInfo(name=request.error * 10)
 
-    async with serving(bridge, path, [ECHO.handled_by(repeat)]) as (channel, _):
+    async with serving(path, [ECHO.handled_by(repeat)]) as (channel, _):
         reply = await channel.unary(ECHO, RegistrationStatus(error=text), timeout_seconds=10)
     assert reply.name == text * 10
 
@@ -170,11 +170,9 @@ async def test_large_messages_pass_up_to_the_limit(bridge: Bridge, path: Path) -
     ],
     ids=["HTTP/1.1", "header bytes"],
 )
-async def test_bad_frames_cost_only_their_connection(
-    bridge: Bridge, path: Path, nonsense: bytes
-) -> None:
+async def test_bad_frames_cost_only_their_connection(path: Path, nonsense: bytes) -> None:
     """Whatever a peer sends, its connection ends and the others are served."""
-    async with serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _):
+    async with serving(path, [ECHO.handled_by(echo)]) as (channel, _):
         stream = await trio.open_unix_socket(str(path))
         async with stream:
             await stream.send_all(nonsense)
@@ -183,11 +181,11 @@ async def test_bad_frames_cost_only_their_connection(
         assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
 
 
-async def test_frames_of_unknown_types_are_ignored(bridge: Bridge, path: Path) -> None:
+async def test_frames_of_unknown_types_are_ignored(path: Path) -> None:
     """As RFC 9113, 5.5 asks: extensions of HTTP/2 need not be agreed on."""
     priority_update = b"\0\0\7\x10\0\0\0\0\0\0\0\0\1u=3"  # RFC 9218, of stream 1
     of_nobody = b"\0\0\3\xfe\xff\0\0\0\1???"
-    async with serving(bridge, path, [ECHO.handled_by(echo)]), connected(path) as peer:
+    async with serving(path, [ECHO.handled_by(echo)]), connected(path) as peer:
         await peer.flush()
         await peer.stream.send_all(priority_update)
         peer.call(end=False)
@@ -197,7 +195,7 @@ async def test_frames_of_unknown_types_are_ignored(bridge: Bridge, path: Path) -
         assert await peer.status() is Status.OK
 
 
-async def test_a_stream_carries_what_is_sent_until_it_ends(bridge: Bridge, path: Path) -> None:
+async def test_a_stream_carries_what_is_sent_until_it_ends(path: Path) -> None:
     """A stream's replies come in order, and its end ends the iteration."""
 
     async def count(request: RegistrationStatus, send: Send[PluginInfo]) -> None:
@@ -205,16 +203,16 @@ async def test_a_stream_carries_what_is_sent_until_it_ends(bridge: Bridge, path:
             await send(PluginInfo(name=f"{request.error} {number}"))
 
     async with (
-        serving(bridge, path, [WATCH.handled_by(count)]) as (channel, _),
+        serving(path, [WATCH.handled_by(count)]) as (channel, _),
         channel.stream(WATCH, HELLO) as replies,
     ):
         assert [reply.name async for reply in replies] == ["hello 0", "hello 1", "hello 2"]
 
 
-async def test_leaving_a_stream_cancels_its_handler(bridge: Bridge, path: Path) -> None:
+async def test_leaving_a_stream_cancels_its_handler(path: Path) -> None:
     """A watcher that leaves cancels the handler that feeds it."""
     held = Held()
-    async with serving(bridge, path, [WATCH.handled_by(held.watch)]) as (channel, _):
+    async with serving(path, [WATCH.handled_by(held.watch)]) as (channel, _):
         async with channel.stream(WATCH, HELLO) as replies:
             assert (await anext(replies)).name == "hello"
         await held.cancelled.wait()

@@ -12,12 +12,12 @@ from trio.testing import wait_all_tasks_blocked
 
 from dev.grpc.peer import connected
 from dev.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
-from trio_npu_dra.kit.grpc import Bridge, Route, RpcError, is_refused
+from trio_npu_dra.kit.grpc import Route, RpcError, is_refused, open_channel
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 
 
 async def test_a_socket_that_cannot_be_removed_stops_all_the_same(
-    bridge: Bridge, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Calls in flight finish, no new peer can connect, and the log names the file."""
     held, answers = Held(), list[str]()
@@ -29,7 +29,7 @@ async def test_a_socket_that_cannot_be_removed_stops_all_the_same(
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), missing_ok)
 
     async with (
-        serving(bridge, path, [ECHO.handled_by(held)], grace_seconds=15) as (channel, stop),
+        serving(path, [ECHO.handled_by(held)], grace_seconds=15) as (channel, stop),
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(call)
@@ -43,7 +43,7 @@ async def test_a_socket_that_cannot_be_removed_stops_all_the_same(
     assert [vars(record)["path"] for record in caplog.records] == [str(path)]
 
 
-async def test_a_stop_cancels_what_outlasts_the_grace(bridge: Bridge, path: Path) -> None:
+async def test_a_stop_cancels_what_outlasts_the_grace(path: Path) -> None:
     """Calls and streams that do not end by themselves are cancelled, and the stop completes."""
     held, watching = Held(), Held()
 
@@ -59,7 +59,7 @@ async def test_a_stop_cancels_what_outlasts_the_grace(bridge: Bridge, path: Path
 
     routes: list[Route] = [ECHO.handled_by(held), WATCH.handled_by(watching.watch)]
     async with (
-        serving(bridge, path, routes, grace_seconds=0.1) as (channel, stop),
+        serving(path, routes, grace_seconds=0.1) as (channel, stop),
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(call)
@@ -71,9 +71,7 @@ async def test_a_stop_cancels_what_outlasts_the_grace(bridge: Bridge, path: Path
     assert watching.cancelled.is_set()
 
 
-async def test_a_call_that_comes_after_the_others_were_cancelled_does_not_begin(
-    bridge: Bridge, path: Path
-) -> None:
+async def test_a_call_that_comes_after_the_others_were_cancelled_does_not_begin(path: Path) -> None:
     """A stop that waits for cleanup ends all the same; a peer cannot go on calling."""
     held, cleaned_up, calls = Held(), trio.Event(), list[str]()
 
@@ -86,7 +84,7 @@ async def test_a_call_that_comes_after_the_others_were_cancelled_does_not_begin(
                 await cleaned_up.wait()
 
     async with (
-        serving(bridge, path, [ECHO.handled_by(clean_up)]) as (_, stop),
+        serving(path, [ECHO.handled_by(clean_up)]) as (_, stop),
         connected(path) as peer,
     ):
         peer.call()
@@ -101,10 +99,10 @@ async def test_a_call_that_comes_after_the_others_were_cancelled_does_not_begin(
     assert calls == ["hello"]
 
 
-async def test_a_stop_hangs_up_on_idle_peers(bridge: Bridge, path: Path) -> None:
+async def test_a_stop_hangs_up_on_idle_peers(path: Path) -> None:
     """A kubelet that keeps its connection does not hold up a stop (asyncio would, from 3.12 on)."""
     async with (
-        serving(bridge, path, [ECHO.handled_by(echo)]) as (_, stop),
+        serving(path, [ECHO.handled_by(echo)]) as (_, stop),
         await trio.open_unix_socket(str(path)) as stream,
     ):
         assert await stream.receive_some()
@@ -113,21 +111,21 @@ async def test_a_stop_hangs_up_on_idle_peers(bridge: Bridge, path: Path) -> None
             pass
 
 
-async def test_the_channel_finds_the_next_server(bridge: Bridge, path: Path) -> None:
+async def test_the_channel_finds_the_next_server(path: Path) -> None:
     """After a restart of the server the same channel connects again."""
-    async with bridge.dial(path) as channel:
+    async with open_channel(path) as channel:
         for _ in range(2):
-            async with serving(bridge, path, [ECHO.handled_by(echo)]):
+            async with serving(path, [ECHO.handled_by(echo)]):
                 assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
             with pytest.raises(RpcError, match="UNAVAILABLE"):
                 await channel.unary(ECHO, HELLO, timeout_seconds=5)
 
 
-async def test_a_successors_socket_is_left_alone(bridge: Bridge, path: Path) -> None:
+async def test_a_successors_socket_is_left_alone(path: Path) -> None:
     """A server that stops after another has taken its path leaves the other's socket."""
     async with (
-        serving(bridge, path, []) as (_, stop),
-        serving(bridge, path, [ECHO.handled_by(echo)]) as (channel, _),
+        serving(path, []) as (_, stop),
+        serving(path, [ECHO.handled_by(echo)]) as (channel, _),
     ):
         stop.cancel()
         await wait_all_tasks_blocked()

@@ -11,27 +11,24 @@ import trio
 
 from dev.grpc.peer import MESSAGE, connected
 from dev.grpc.serving import ECHO, serving
-from trio_npu_dra.kit.grpc import Bridge, Status
+from trio_npu_dra.kit.grpc import Status
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 
 
 async def end_of_call(
     handler: Callable[[RegistrationStatus], Awaitable[PluginInfo]],
-    bridge: Bridge,
     path: Path,
     *,
     grpc_timeout: str = "200m",
     data: bytes = MESSAGE,
 ) -> Status:
     """Serve *handler* for one call with a timeout as on the wire, such as `200m`."""
-    async with serving(bridge, path, [ECHO.handled_by(handler)]), connected(path) as peer:
+    async with serving(path, [ECHO.handled_by(handler)]), connected(path) as peer:
         peer.call(data=data, grpc_timeout=grpc_timeout)
         return await peer.status()
 
 
-async def test_a_passed_deadline_cancels_the_handler_and_is_answered(
-    bridge: Bridge, path: Path
-) -> None:
+async def test_a_passed_deadline_cancels_the_handler_and_is_answered(path: Path) -> None:
     """The handler ends at the deadline with DEADLINE_EXCEEDED, without a signal from the caller."""
     # A call whose deadline passes before its handler has begun never runs it: then both are empty.
     begun, cancelled = list[bool](), list[bool]()
@@ -43,13 +40,13 @@ async def test_a_passed_deadline_cancels_the_handler_and_is_answered(
         finally:
             cancelled.append(True)
 
-    assert await end_of_call(wait, bridge, path) is Status.DEADLINE_EXCEEDED
+    assert await end_of_call(wait, path) is Status.DEADLINE_EXCEEDED
     assert begun == cancelled
 
 
 @pytest.mark.parametrize("notices", [True, False])
 async def test_a_shield_may_run_past_the_deadline(
-    bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture, notices: bool
+    path: Path, caplog: pytest.LogCaptureFixture, notices: bool
 ) -> None:
     """Cleanup beyond the deadline is finished; the caller and the log see only the deadline."""
     begun, finished = list[bool](), list[bool]()
@@ -64,7 +61,7 @@ async def test_a_shield_may_run_past_the_deadline(
             await trio.lowlevel.checkpoint()
         return PluginInfo()
 
-    assert await end_of_call(clean_up, bridge, path) is Status.DEADLINE_EXCEEDED
+    assert await end_of_call(clean_up, path) is Status.DEADLINE_EXCEEDED
     assert begun == finished
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
@@ -79,12 +76,12 @@ async def test_a_shield_may_run_past_the_deadline(
     ],
 )
 async def test_a_broken_request_is_refused_without_a_traceback(
-    bridge: Bridge, path: Path, caplog: pytest.LogCaptureFixture, data: bytes, status: Status
+    path: Path, caplog: pytest.LogCaptureFixture, data: bytes, status: Status
 ) -> None:
     """Anything but one plain message is the caller's error, and the handler never sees it."""
 
     async def never(_: RegistrationStatus) -> PluginInfo:
         raise AssertionError("called")
 
-    assert await end_of_call(never, bridge, path, grpc_timeout="10S", data=data) is status
+    assert await end_of_call(never, path, grpc_timeout="10S", data=data) is status
     assert not caplog.records

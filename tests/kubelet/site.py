@@ -20,7 +20,6 @@ from trio_npu_dra.ascend.offers import NO_PARTITIONS
 from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Bridge, open_bridge
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.kubelet.device_health import DeviceHealth, DeviceHealths
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
@@ -73,7 +72,6 @@ class Site:
     """
 
     node: NodeOnDisk
-    bridge: Bridge
     nursery: trio.Nursery
     driver: str = DRIVER
     health: Observable[DeviceHealths] = field(default_factory=lambda: Observable((HEALTHY,)))
@@ -120,7 +118,6 @@ class Site:
         async def run(*, task_status: trio.TaskStatus[None]) -> None:
             with self.stop_service:
                 await serve_plugin(
-                    self.bridge,
                     self.claims(),
                     self.health,
                     socket=self.service,
@@ -141,7 +138,6 @@ class Site:
         async def run(*, task_status: trio.TaskStatus[None]) -> None:
             with self.stop_registration:
                 await serve_registration(
-                    self.bridge,
                     self.driver,
                     self.status,
                     socket=self.registration,
@@ -163,8 +159,8 @@ class Site:
 async def around(node: NodeOnDisk) -> AsyncIterator[partial[Site]]:
     """Makes sites on *node*, all within one time limit."""
     with trio.fail_after(LIMIT_SECONDS):
-        async with open_bridge() as bridge, trio.open_nursery() as nursery:
-            yield partial(Site, node=node, bridge=bridge, nursery=nursery)
+        async with trio.open_nursery() as nursery:
+            yield partial(Site, node=node, nursery=nursery)
             nursery.cancel_scope.cancel()
 
 

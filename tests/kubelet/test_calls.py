@@ -27,7 +27,7 @@ from tests.kubelet.site import (
 )
 from trio_npu_dra.kit.base.errors import ConfigError, Forbidden, StorageError, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import RpcError, Status, methods, open_bridge
+from trio_npu_dra.kit.grpc import RpcError, Status, methods, open_channel
 from trio_npu_dra.kit.grpc._generated import v1alpha1
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.grpc._generated.pluginregistration import RegistrationStatus as Notification
@@ -115,14 +115,16 @@ async def test_a_kubelet_that_dies_mid_call_prepares_again_when_it_is_back(
 
 async def test_a_lost_connection_is_replaced_for_calls_and_health(node: NodeOnDisk) -> None:
     """The same kubelet does so, without registering the driver again."""
-    async with running(node) as site, site.bridge.dial(site.line.path) as channel:
+    async with running(node) as site, open_channel(site.line.path) as channel:
         for number in (1, 2):
             async with channel.stream(
-                methods.WATCH_V1ALPHA1, v1alpha1.NodeWatchResourcesRequest()
+                methods.NODE_WATCH_RESOURCES_V1ALPHA1, v1alpha1.NodeWatchResourcesRequest()
             ) as health:
                 assert len((await anext(health)).devices) == 1
                 request = v1.NodePrepareResourcesRequest(claims=[CLAIM_A])
-                answer = await channel.unary(methods.PREPARE_V1, request, timeout_seconds=5)
+                answer = await channel.unary(
+                    methods.NODE_PREPARE_RESOURCES_V1, request, timeout_seconds=5
+                )
                 assert answer.claims["uid-a"].error == ""
                 assert site.line.accepted == number
                 site.line.cut()
@@ -182,9 +184,9 @@ async def test_a_refused_registration_is_forgotten_when_the_next_succeeds(
 ) -> None:
     """Readiness follows the kubelet's last decision; a refusal is an error in the log."""
     async with running(node) as site:
-        async with site.bridge.dial(site.registration) as channel:
+        async with open_channel(site.registration) as channel:
             await channel.unary(
-                methods.NOTIFY_REGISTRATION,
+                methods.NOTIFY_REGISTRATION_STATUS,
                 Notification(plugin_registered=False, error="version not supported"),
                 timeout_seconds=5,
             )
@@ -242,7 +244,6 @@ async def test_a_stop_sees_a_call_through_that_is_under_way(
 
         async def serve(*, task_status: trio.TaskStatus[None]) -> None:
             await serve_kubelet(
-                site.bridge,
                 site.claims(),
                 Observable(()),
                 site.status,
@@ -284,9 +285,8 @@ async def test_a_plugins_directory_that_cannot_be_used_is_named(
         socket.parent.parent.mkdir()
         socket.parent.write_text("a file where the folder should be")
     driver = NodeOnDisk(tmp_path / "n").start()
-    async with open_bridge() as bridge:
-        with pytest.raises(error, match=words):
-            await serve_plugin(bridge, driver, Observable(()), socket=socket, grace_seconds=1)
+    with pytest.raises(error, match=words):
+        await serve_plugin(driver, Observable(()), socket=socket, grace_seconds=1)
 
 
 @pytest.mark.parametrize("umask", [0, 0o077], ids=oct)

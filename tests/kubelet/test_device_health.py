@@ -7,6 +7,7 @@ import time
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from dev.grpc.serving import run
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc._generated import v1, v1alpha1
@@ -37,7 +38,7 @@ class Watcher:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        await routes(self._health)[0].handler(v1.NodeWatchResourcesRequest(), self._take)
+        await run(routes(self._health)[0], v1.NodeWatchResourcesRequest(), self._take)
 
     async def _take(self, reply: v1.NodeWatchResourcesResponse) -> None:
         await trio.lowlevel.checkpoint()
@@ -99,7 +100,7 @@ async def test_a_list_is_sent_whole_before_the_next_one_begins(
         sent.append(len(reply.devices))
         sending -= 1
 
-    nursery.start_soon(routes(health)[0].handler, v1.NodeWatchResourcesRequest(), send)
+    nursery.start_soon(run, routes(health)[0], v1.NodeWatchResourcesRequest(), send)
     await trio.sleep(2 * RESEND_SECONDS)  # during the first repetition
     health.set((GOOD, BAD))
     await trio.sleep(3 * RESEND_SECONDS)
@@ -120,7 +121,7 @@ async def test_both_versions_say_the_same(nursery: trio.Nursery) -> None:
 
     before = int(time.time())
     for route in routes(Observable((BAD, long))):
-        nursery.start_soon(route.handler, route.method.request(), take)
+        nursery.start_soon(run, route, route.handler.request_type(), take)
     await wait_all_tasks_blocked()
     nursery.cancel_scope.cancel()
     for reply in received:

@@ -16,7 +16,7 @@ import trio
 from dev.rig.waiting import HANG_SECONDS, until
 from trio_npu_dra.kit.base.errors import AllocationRefused, KubeletSilent
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Bridge, RpcError, open_bridge
+from trio_npu_dra.kit.grpc import RpcError
 from trio_npu_dra.kit.kubelet.device_plugin import registration
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice, Devices, PluginDevice
 from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import PodDevice, list_pod_resources
@@ -82,13 +82,13 @@ class Site:
                 yield manager
 
     @asynccontextmanager
-    async def serving(self, things: Things) -> AsyncIterator[Bridge]:
+    async def serving(self, things: Things) -> AsyncIterator[None]:
         """The plugin, until it is killed."""
         with trio.fail_after(HANG_SECONDS):
-            async with open_bridge() as bridge, trio.open_nursery() as nursery:
+            async with trio.open_nursery() as nursery:
                 serve = partial(serve_resource, folder=self.plugins, driver_name="npu.example.com")
-                nursery.start_soon(serve, bridge, things)
-                yield bridge
+                nursery.start_soon(serve, things)
+                yield
                 nursery.cancel_scope.cancel()
 
 
@@ -217,12 +217,12 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
 
 async def test_pods_are_listed_with_what_they_have(site: Site) -> None:
     """Pods without devices too: they show that the list is whole."""
-    async with open_bridge() as bridge, site.kubelet() as kubelet:
+    async with site.kubelet() as kubelet:
         kubelet.pods = {
             ("ml", "train"): {RESOURCE: ["thing-0", "thing-1"], "example.com/nic": ["a"]},
             ("ml", "idle"): {},
         }
-        listed = await list_pod_resources(bridge, site.pods / "kubelet.sock")
+        listed = await list_pod_resources(site.pods / "kubelet.sock")
     assert listed.pods == {("ml", "train"), ("ml", "idle")}
     assert listed.devices == tuple(
         PodDevice(namespace="ml", pod="train", resource=resource, id=id_)
@@ -236,9 +236,8 @@ async def test_pods_are_listed_with_what_they_have(site: Site) -> None:
 
 async def test_a_kubelet_that_is_away_lists_nothing(site: Site) -> None:
     """It is an error, not an empty list."""
-    async with open_bridge() as bridge:
-        with pytest.raises(KubeletSilent, match="does not list pods"):
-            await list_pod_resources(bridge, site.pods / "kubelet.sock")
+    with pytest.raises(KubeletSilent, match="does not list pods"):
+        await list_pod_resources(site.pods / "kubelet.sock")
 
 
 def test_a_long_name_gets_a_socket_all_the_same(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from dev.grpc.serving import answer
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
 from trio_npu_dra.kit.kubelet.dra_plugin import CLAIM_LIMIT, ERROR_LIMIT, prepare, routes, unprepare
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
@@ -134,8 +135,8 @@ async def test_each_version_says_what_it_knows_of_a_device() -> None:
     """Requests, pool, device and CDI names reach every kubelet, the share id those of v1."""
     request = v1.NodePrepareResourcesRequest(claims=[claim("uid-1")])
     prepare_v1, _, prepare_v1beta1, _ = routes(ScriptedDriver({"uid-1": OK}))
-    newer = await prepare_v1.handler(request)
-    older = await prepare_v1beta1.handler(v1beta1.NodePrepareResourcesRequest.parse(bytes(request)))
+    newer = await answer(prepare_v1, request)
+    older = await answer(prepare_v1beta1, v1beta1.NodePrepareResourcesRequest.parse(bytes(request)))
     known: dict[str, Any] = {
         "request_names": ["npu"],
         "pool_name": "node-a",
@@ -150,7 +151,9 @@ async def test_each_version_says_why_a_claim_failed() -> None:
     """A kubelet that sees no error takes the claim for prepared, or for gone."""
     driver = ScriptedDriver({"uid-1": PrepareResult(error="no NPU left")}, uid_1="disk full")
     body = bytes(v1.NodePrepareResourcesRequest(claims=[claim("uid-1")]))  # or of an unprepare
-    answers = [await route.handler(route.method.request.parse(body)) for route in routes(driver)]
+    answers = [
+        await answer(route, route.handler.request_type.parse(body)) for route in routes(driver)
+    ]
     errors = [answer.claims["uid-1"].error for answer in answers]
     assert errors == ["no NPU left", "disk full"] * 2
 

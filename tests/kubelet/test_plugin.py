@@ -12,7 +12,7 @@ from dev.rig.waiting import until
 from tests.claims.node import DRIVER, POOL, NodeOnDisk
 from tests.kubelet.site import A_PREPARED, CLAIM_A, Site, prepared, running
 from trio_npu_dra.kit.base.health import HealthState
-from trio_npu_dra.kit.grpc import RpcError, methods
+from trio_npu_dra.kit.grpc import RpcError, methods, open_channel
 from trio_npu_dra.kit.grpc._generated.grpc.health.v1 import (
     HealthCheckRequest,
     HealthCheckResponse,
@@ -81,17 +81,15 @@ async def test_health_reaches_the_kubelet_as_it_changes(
 @asynccontextmanager
 async def probed(site: Site) -> AsyncIterator[Check]:
     """What a probe calls."""
-    live = partial(
-        silent_sockets, site.bridge, service=site.service, registration=site.registration
-    )
+    live = partial(silent_sockets, service=site.service, registration=site.registration)
 
     async def ready() -> tuple[str, ...]:
         return () if site.status.value.registered else ("not registered",)
 
     probes = Probes(live=live, ready=ready)
-    port: int = await site.nursery.start(serve_probes, site.bridge, 0, probes)
-    async with site.bridge.dial(("127.0.0.1", port)) as channel:
-        yield partial(channel.unary, methods.CHECK_HEALTH, timeout_seconds=5)
+    port: int = await site.nursery.start(serve_probes, 0, probes)
+    async with open_channel(("127.0.0.1", port)) as channel:
+        yield partial(channel.unary, methods.CHECK_V1, timeout_seconds=5)
 
 
 @pytest.mark.parametrize(("refused", "silent"), [(1, 0), (2, 1)])
@@ -101,9 +99,7 @@ async def test_a_probe_whose_connection_made_room_for_another_connects_again(
     """It connects again only once: a socket that keeps hanging up counts as silent."""
     async with running(node) as site:
         site.line.refused = refused
-        found = await silent_sockets(
-            site.bridge, service=site.line.path, registration=site.registration
-        )
+        found = await silent_sockets(service=site.line.path, registration=site.registration)
     assert len(found) == silent
 
 

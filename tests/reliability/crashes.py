@@ -18,7 +18,7 @@ from dev.rig.parts import Rig
 from dev.rig.waiting import listens, until
 from tests.reliability.deaths import Reaper
 from trio_npu_dra.kit.api.objects import DeviceAttribute, ResourceSlice
-from trio_npu_dra.kit.grpc import open_bridge
+from trio_npu_dra.kit.grpc import open_channel
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo
 from trio_npu_dra.lab.simulator import SimulatedBoard, create_board
@@ -284,7 +284,7 @@ async def _connected(scene: Scene) -> AsyncIterator[Kubelet]:
     """A kubelet that has called before: over its connection nothing is sent but answers."""
     endpoint, registration = scene.rig.endpoints().service, scene.rig.registration
     await until(lambda: listens(registration))
-    async with open_bridge() as bridge, bridge.dial(endpoint) as channel:
+    async with open_channel(endpoint) as channel:
         kubelet = Kubelet(channel, PluginInfo(), "v1.DRAPlugin", CALL_SECONDS)
         await kubelet.prepare([])
         yield kubelet

@@ -6,13 +6,12 @@ pkg/kubelet/cm/devicemanager.
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
-from trio_npu_dra.kit.grpc import Bridge, Route, RpcError, Send, open_bridge
+from trio_npu_dra.kit.grpc import Route, RpcError, Send, listen_unix, open_channel, serve
 from trio_npu_dra.kit.grpc import device_plugin_methods as methods
 from trio_npu_dra.kit.grpc._generated import v1beta1
 from trio_npu_dra.lab.standins.device_manager import open_device_manager
@@ -36,10 +35,8 @@ class BarePlugin:
         self.id = id_
         self.end = trio.Event()
 
-    async def serve(
-        self, bridge: Bridge, path: Path, *, task_status: trio.TaskStatus[None]
-    ) -> None:
-        """Answer the kubelet."""
+    def routes(self) -> list[Route]:
+        """What the kubelet asks."""
 
         async def options(_: v1beta1.Empty) -> v1beta1.DevicePluginOptions:
             return v1beta1.DevicePluginOptions()
@@ -49,20 +46,19 @@ class BarePlugin:
             await send(v1beta1.ListAndWatchResponse(devices=[device]))
             await self.end.wait()
 
-        routes: list[Route] = [
-            methods.PLUGIN_OPTIONS.handled_by(options),
-            methods.LIST_AND_WATCH.handled_by(watch),
+        return [
+            methods.GET_DEVICE_PLUGIN_OPTIONS_V1BETA1.handled_by(options),
+            methods.LIST_AND_WATCH_V1BETA1.handled_by(watch),
         ]
-        await bridge.serve_unix(path, routes, task_status=task_status)
 
 
 async def register(
-    bridge: Bridge, folder: Path, endpoint: str, *, version: str = "v1beta1", name: str = RESOURCE
+    folder: Path, endpoint: str, *, version: str = "v1beta1", name: str = RESOURCE
 ) -> None:
     """Ask to be registered."""
     request = v1beta1.RegisterRequest(version=version, endpoint=endpoint, resource_name=name)
-    async with bridge.dial(folder / "kubelet.sock") as channel:
-        await channel.unary(methods.REGISTER_PLUGIN, request, timeout_seconds=5)
+    async with open_channel(folder / "kubelet.sock") as channel:
+        await channel.unary(methods.REGISTER_V1BETA1, request, timeout_seconds=5)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +74,9 @@ async def test_what_the_kubelet_does_not_know_is_refused(
 ) -> None:
     """Another version of the API, or a name that is no extended resource."""
     with trio.fail_after(20):
-        async with open_device_manager(*folders) as manager, open_bridge() as bridge:
+        async with open_device_manager(*folders) as manager:
             with pytest.raises(RpcError, match=why):
-                await register(bridge, folders[0], "x.sock", version=version, name=name)
+                await register(folders[0], "x.sock", version=version, name=name)
             assert manager.registrations == []
 
 
@@ -94,18 +90,17 @@ async def test_the_end_of_an_older_plugin_ends_the_newer_one_too(
     with trio.fail_after(20):
         async with (
             open_device_manager(*folders) as manager,
-            open_bridge() as bridge,
             trio.open_nursery() as nursery,
         ):
             for plugin in (older, newer):
-                serve = partial(plugin.serve, bridge, folder / f"{plugin.id}.sock")
-                await nursery.start(serve)
-                await register(bridge, folder, f"{plugin.id}.sock")
+                listener = listen_unix(folder / f"{plugin.id}.sock")
+                nursery.start_soon(serve, listener, plugin.routes())
+                await register(folder, f"{plugin.id}.sock")
                 await manager.wait_for(RESOURCE, plugin.id)
             assert (folder / "checkpoint").exists()
             older.end.set()
             await manager.wait_for(RESOURCE)
             assert not manager.resources.value[RESOURCE].connected
-            await register(bridge, folder, "b.sock")
+            await register(folder, "b.sock")
             await manager.wait_for(RESOURCE, "b")
             nursery.cancel_scope.cancel()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_npu_dra.kit.grpc import methods, open_bridge
+from trio_npu_dra.kit.grpc import listen_unix, methods, serve
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.grpc._generated.pluginregistration import (
     InfoRequest,
@@ -54,12 +53,12 @@ async def serving(plugin: BarePlugin, path: Path) -> AsyncIterator[None]:
     """The plugin behind *path*."""
     routes = [
         methods.GET_INFO.handled_by(plugin.get_info),
-        methods.NOTIFY_REGISTRATION.handled_by(plugin.notify),
-        methods.PREPARE_V1.handled_by(plugin.prepare),
+        methods.NOTIFY_REGISTRATION_STATUS.handled_by(plugin.notify),
+        methods.NODE_PREPARE_RESOURCES_V1.handled_by(plugin.prepare),
     ]
     with trio.fail_after(20):
-        async with open_bridge() as bridge, trio.open_nursery() as nursery:
-            await nursery.start(partial(bridge.serve_unix, path, routes))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, listen_unix(path), routes)
             yield
             nursery.cancel_scope.cancel()
 

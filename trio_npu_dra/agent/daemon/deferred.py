@@ -21,7 +21,6 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.occupancy import is_any_occupied
 from trio_npu_dra.kit.api.client import KubeClient
-from trio_npu_dra.kit.grpc import Bridge
 from trio_npu_dra.kit.http import LateHandler
 from trio_npu_dra.kit.kubelet.endpoints import KUBELET_SOCKET
 from trio_npu_dra.kit.kubelet.probes import Probes
@@ -130,7 +129,6 @@ async def serve_resources(
     node: NodeContext,
     kube: KubeClient,
     worker: DcmiWorker,
-    bridge: Bridge,
     *,
     cdi: CdiFolder,
     flags: ShareFlagStep,
@@ -167,13 +165,12 @@ async def serve_resources(
         is_busy=partial(is_any_occupied, worker, node.dcmi, node.board),
         flags=flags,
         pods=PodList(
-            read=partial(list_pod_resources, bridge, pods),
+            read=partial(list_pod_resources, pods),
             own_pod=settings.pod_name,
             own_namespace=own_namespace(),
         ),
         serve_plugin=partial(
             serve_resource,
-            bridge,
             folder=settings.kubelet_device_plugins_directory_path,
             driver_name=settings.driver_name,
         ),

@@ -31,7 +31,6 @@ from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.base.after_reply import AfterReply
-from trio_npu_dra.kit.grpc import Bridge, open_bridge
 from trio_npu_dra.kit.http import LateHandler, serve_http
 from trio_npu_dra.kit.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kit.kubelet.probes import Probes, serve_probes
@@ -59,12 +58,11 @@ async def run(
     async with (
         open_client(load_credentials(settings.kubeconfig)) as kube,
         open_worker() as worker,
-        open_bridge() as bridge,
         trio.open_nursery() as support,
     ):
         stop = trio.Event()
         await support.start(receive_signals, stop)
-        await _answer_probes(node, support, bridge, worker)
+        await _answer_probes(node, support, worker)
         async with trio.open_nursery() as service:
             cdi = _cdi_folder(node)
             flags = _share_flags(node, worker, cdi)
@@ -76,9 +74,8 @@ async def run(
             await support.start(serve_control, control, node.endpoints)
             support.start_soon(deferred.make_control, node, worker, control)
             follow = partial(publish_chips, cdi=cdi, flags=flags, partitions=partitions)
-            service.start_soon(follow, node, kube, worker, bridge)
+            service.start_soon(follow, node, kube, worker)
             await serve_kubelet(
-                bridge,
                 claims,
                 node.device_health,
                 node.registration,
@@ -91,12 +88,9 @@ async def run(
         support.cancel_scope.cancel()
 
 
-async def _answer_probes(
-    node: NodeContext, support: trio.Nursery, bridge: Bridge, worker: DcmiWorker
-) -> None:
+async def _answer_probes(node: NodeContext, support: trio.Nursery, worker: DcmiWorker) -> None:
     """Start the pages and services for probes and Prometheus."""
     self_check = SelfCheck(
-        bridge=bridge,
         endpoints=node.endpoints,
         registration=node.registration,
         publisher=node.publisher,
@@ -110,7 +104,7 @@ async def _answer_probes(
         await support.start(partial(serve_http, pages, port=node.settings.http_port))
         support.start_soon(deferred.make_pages, node, worker, probes, pages)
     if node.settings.healthcheck_port >= 0:
-        await support.start(serve_probes, bridge, node.settings.healthcheck_port, probes)
+        await support.start(serve_probes, node.settings.healthcheck_port, probes)
 
 
 async def _keep_claims(

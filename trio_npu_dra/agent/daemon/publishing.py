@@ -23,7 +23,6 @@ from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.ascend.watcher import watch_board
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.base.observable import derive
-from trio_npu_dra.kit.grpc import Bridge
 from trio_npu_dra.kit.kubelet.device_health import DeviceHealths
 from trio_npu_dra.kit.pool import PoolContent, publish, publisher_lock
 
@@ -35,7 +34,6 @@ async def publish_chips(
     node: NodeContext,
     kube: KubeClient,
     worker: DcmiWorker,
-    bridge: Bridge,
     *,
     cdi: CdiFolder,
     flags: ShareFlagStep,
@@ -69,7 +67,7 @@ async def publish_chips(
             # Under this lock: else, of three instances, one could have it and wait for the lock of
             # device plugins, and another one have that and wait for this.
             resources = partial(deferred.serve_resources, cdi=cdi, flags=flags)
-            nursery.start_soon(resources, node, kube, worker, bridge)
+            nursery.start_soon(resources, node, kube, worker)
             await node.features.wait_until(lambda features: features is not None)
             pool_of = node.offers, node.features, node.shared_for_claims
             await nursery.start(derive, node.pool, partial(_pool, node), *pool_of)

@@ -8,7 +8,6 @@ from typing import Final
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Bridge
 from trio_npu_dra.kit.http import Coalesced
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.probes import silent_sockets
@@ -23,7 +22,6 @@ LOOK_SECONDS: Final = 1.0
 class SelfCheck:
     """Checks whether the daemon is alive and ready."""
 
-    bridge: Bridge
     endpoints: Endpoints
     registration: Observable[RegistrationStatus]
     publisher: Observable[PublisherStatus]
@@ -48,7 +46,6 @@ class SelfCheck:
 
     async def _find_problems(self) -> tuple[str, ...]:
         silent = await silent_sockets(
-            self.bridge,
             service=self.endpoints.service,
             registration=self.endpoints.registration,
         )

@@ -1,27 +1,25 @@
-"""gRPC for trio: grpclib's server and client behind functions that know only trio.
+"""gRPC for trio: grpclib services, served over HTTP/2 by h2, and a client of the same methods.
 
-It knows no service and no device. Only this room has an asyncio loop: a call enters trio as soon as
-its request is whole, and below its handler all is trio.
-Whatever ends the call early (deadline, RST_STREAM, a lost connection, a stopping server) arrives in
-the handler as `trio.Cancelled`. Others also import the generated messages, and the tables of calls
-in `methods` and `device_plugin_methods`.
+It knows no service and no device. A connection is a task and so is a call: whatever ends a call
+early (its deadline, RST_STREAM, a lost connection, a server that stops) is `trio.Cancelled` in its
+handler. Others also import the generated messages, and the methods in `methods` and
+`device_plugin_methods`.
 """
 
 from __future__ import annotations
 
 from grpclib.const import Status
 
-from trio_npu_dra.kit.grpc.bridge import Bridge, open_bridge
-from trio_npu_dra.kit.grpc.client import Channel, Incoming
+from trio_npu_dra.kit.grpc.client import Channel, Incoming, open_channel
 from trio_npu_dra.kit.grpc.limits import DEFAULT_LIMITS, Limits
+from trio_npu_dra.kit.grpc.server import serve
 from trio_npu_dra.kit.grpc.service import (
     Route,
     RpcError,
     Send,
+    Service,
     StreamMethod,
-    StreamRoute,
     UnaryMethod,
-    UnaryRoute,
 )
 from trio_npu_dra.kit.grpc.sockets import (
     Listener,
@@ -31,10 +29,10 @@ from trio_npu_dra.kit.grpc.sockets import (
     listen_tcp,
     listen_unix,
 )
+from trio_npu_dra.kit.grpc.stream import Stream
 
 __all__ = [
     "DEFAULT_LIMITS",
-    "Bridge",
     "Channel",
     "Incoming",
     "Limits",
@@ -42,11 +40,11 @@ __all__ = [
     "Route",
     "RpcError",
     "Send",
+    "Service",
     "Status",
+    "Stream",
     "StreamMethod",
-    "StreamRoute",
     "UnaryMethod",
-    "UnaryRoute",
     "_generated",
     "device_plugin_methods",
     "is_refused",
@@ -55,5 +53,6 @@ __all__ = [
     "listen_tcp",
     "listen_unix",
     "methods",
-    "open_bridge",
+    "open_channel",
+    "serve",
 ]

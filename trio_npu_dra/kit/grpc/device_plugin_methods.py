@@ -1,41 +1,44 @@
-"""The gRPC methods of a device plugin, as the .proto files declare them; most nodes have none."""
+"""The gRPC methods of a device plugin, which most nodes do not have; made by protos/generate.py."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from trio_npu_dra.kit.grpc._generated import v1 as pod_resources_v1
-from trio_npu_dra.kit.grpc._generated import v1beta1 as device_plugin
+from trio_npu_dra.kit.grpc._generated import v1, v1beta1
 from trio_npu_dra.kit.grpc.service import StreamMethod, UnaryMethod
 
-_DEVICE_PLUGIN = "/v1beta1.DevicePlugin"
-
-REGISTER_PLUGIN: Final = UnaryMethod(
-    "/v1beta1.Registration/Register", device_plugin.RegisterRequest, device_plugin.Empty
+REGISTER_V1BETA1: Final = UnaryMethod(
+    "/v1beta1.Registration/Register",
+    v1beta1.RegisterRequest,
+    v1beta1.Empty,
 )
-PLUGIN_OPTIONS: Final = UnaryMethod(
-    f"{_DEVICE_PLUGIN}/GetDevicePluginOptions",
-    device_plugin.Empty,
-    device_plugin.DevicePluginOptions,
+GET_DEVICE_PLUGIN_OPTIONS_V1BETA1: Final = UnaryMethod(
+    "/v1beta1.DevicePlugin/GetDevicePluginOptions",
+    v1beta1.Empty,
+    v1beta1.DevicePluginOptions,
 )
-LIST_AND_WATCH: Final = StreamMethod(
-    f"{_DEVICE_PLUGIN}/ListAndWatch",
-    device_plugin.Empty,
-    device_plugin.ListAndWatchResponse,
+LIST_AND_WATCH_V1BETA1: Final = StreamMethod(
+    "/v1beta1.DevicePlugin/ListAndWatch",
+    v1beta1.Empty,
+    v1beta1.ListAndWatchResponse,
 )
-PREFERRED_ALLOCATION: Final = UnaryMethod(
-    f"{_DEVICE_PLUGIN}/GetPreferredAllocation",
-    device_plugin.PreferredAllocationRequest,
-    device_plugin.PreferredAllocationResponse,
+GET_PREFERRED_ALLOCATION_V1BETA1: Final = UnaryMethod(
+    "/v1beta1.DevicePlugin/GetPreferredAllocation",
+    v1beta1.PreferredAllocationRequest,
+    v1beta1.PreferredAllocationResponse,
 )
-ALLOCATE: Final = UnaryMethod(
-    f"{_DEVICE_PLUGIN}/Allocate",
-    device_plugin.AllocateRequest,
-    device_plugin.AllocateResponse,
+ALLOCATE_V1BETA1: Final = UnaryMethod(
+    "/v1beta1.DevicePlugin/Allocate",
+    v1beta1.AllocateRequest,
+    v1beta1.AllocateResponse,
 )
-
-LIST_POD_RESOURCES: Final = UnaryMethod(
+PRE_START_CONTAINER_V1BETA1: Final = UnaryMethod(
+    "/v1beta1.DevicePlugin/PreStartContainer",
+    v1beta1.PreStartContainerRequest,
+    v1beta1.PreStartContainerResponse,
+)
+LIST_V1: Final = UnaryMethod(
     "/v1.PodResourcesLister/List",
-    pod_resources_v1.ListPodResourcesRequest,
-    pod_resources_v1.ListPodResourcesResponse,
+    v1.ListPodResourcesRequest,
+    v1.ListPodResourcesResponse,
 )

@@ -6,14 +6,14 @@ pods has all devices of a claim for each container that names it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from typing import Final, TypeVar
 
 from betterproto2 import Message, encode_varint
 from grpclib.const import Status
 
 from trio_npu_dra.kit.grpc.messages import parse
-from trio_npu_dra.kit.grpc.privates import fields_of
 from trio_npu_dra.kit.grpc.service import RpcError
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -41,10 +41,9 @@ async def read_known(read: Read, size: int, message_type: type[MessageT]) -> Mes
         RpcError: It is no message of that type.
     """
     try:
-        body = await _known(_Source(read, size), size, message_type)
+        return parse(message_type, await _known(_Source(read, size), size, message_type))
     except ValueError as error:
         raise RpcError(Status.INTERNAL, f"the reply does not parse: {error}") from error
-    return parse(message_type, body, what="reply")
 
 
 class _Source:
@@ -93,9 +92,16 @@ class _Source:
         return found
 
 
+@cache
+def _fields_of(message_type: type[Message]) -> Mapping[int, type]:
+    """What each field of a message is in Python, or its items are, by its number."""
+    known = message_type._betterproto  # type: ignore[arg-type] # noqa: SLF001 - typed for itself
+    return {number: known.cls_by_field[name] for number, name in known.field_name_by_number.items()}
+
+
 async def _known(source: _Source, size: int, message_type: type[Message]) -> bytes:
     """The fields of a message that its type knows, and of those that are messages likewise."""
-    kinds = fields_of(message_type)
+    kinds = _fields_of(message_type)
     found = bytearray()
     end = source.left - size
     while source.left > end:

@@ -1,37 +1,51 @@
-"""Parses messages; refuses a field of another type than declared, which betterproto2 lets pass."""
+"""Reads and writes messages.
+
+A field of another type than declared is refused, which betterproto2 lets pass.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from betterproto2 import Message
-from grpclib.const import Status
-
-from trio_npu_dra.kit.grpc.service import RpcError
 
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-def parse(message_type: type[MessageT], body: bytes, *, what: str = "request") -> MessageT:
+def parse(message_type: type[MessageT], body: bytes) -> MessageT:
     """Read a message.
 
-    Args:
-        message_type: Its type.
-        body: Its bytes.
-        what: What it is, for the error.
-
     Raises:
-        RpcError: It is no message of that type.
+        ValueError: It is no message of that type.
     """
     try:
         message = message_type.parse(body)
     except Exception as error:  # boundary: betterproto2 raises half a dozen types for bad bytes
-        raise RpcError(Status.INTERNAL, f"the {what} does not parse: {error!r}") from error
+        raise ValueError(repr(error)) from error
     if flaw := _flaw(message):
-        raise RpcError(Status.INTERNAL, f"the {what} does not parse: {flaw}")
+        raise ValueError(flaw)
     return message
+
+
+def decode(data: bytes, message_type: type) -> Any:
+    """Read a message of betterproto2, or of protobuf as grpclib's own codec does.
+
+    Raises:
+        Exception: It is no message of that type.
+    """
+    if issubclass(message_type, Message):
+        return parse(message_type, data)
+    return message_type.FromString(data)  # type: ignore[attr-defined] # a message of protobuf
+
+
+def encode(message: Any, message_type: Any) -> bytes:
+    """The bytes of a message; raises TypeError if it is of another type."""
+    if not isinstance(message, message_type):
+        raise TypeError(f"{message_type.__name__} expected, {type(message).__name__} given")
+    data: bytes = message.SerializeToString()
+    return data
 
 
 def _flaw(message: Message) -> str:

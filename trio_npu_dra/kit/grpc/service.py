@@ -1,15 +1,19 @@
-"""gRPC methods, for servers and clients alike, and how they get handlers."""
+"""gRPC methods, for servers and clients alike, and how they become grpclib services."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from betterproto2 import Message
-from grpclib.const import Status
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.exceptions import GRPCError
 
 from trio_npu_dra.kit.base.errors import DriverError
+
+if TYPE_CHECKING:
+    from trio_npu_dra.kit.grpc.stream import Stream
 
 RequestT = TypeVar("RequestT", bound=Message)
 ReplyT = TypeVar("ReplyT", bound=Message)
@@ -18,7 +22,14 @@ Send: TypeAlias = Callable[[ReplyT], Awaitable[None]]
 """Hands one message of a stream to the peer; waits while the peer does not keep up."""
 
 
-class RpcError(DriverError):
+class Service(Protocol):
+    """A grpclib service: one written for grpclib's server, one of betterproto2, or a `Route`."""
+
+    def __mapping__(self) -> Mapping[str, Handler]:
+        """The handler of each method, by `/<package>.<Service>/<Method>`."""
+
+
+class RpcError(DriverError, GRPCError):
     """A call ended with a status other than OK; a handler raises it to answer with one.
 
     Args:
@@ -26,10 +37,25 @@ class RpcError(DriverError):
         message: The text that we send to the other side, or got from it.
     """
 
+    message: str
+
     def __init__(self, status: Status, message: str) -> None:
-        self.status = status
-        self.message = message
-        super().__init__(f"{status.name}: {message}")
+        GRPCError.__init__(self, status, message)
+
+    def __str__(self) -> str:
+        return f"{self.status.name}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A grpclib service of one method."""
+
+    path: str
+    handler: Handler
+
+    def __mapping__(self) -> Mapping[str, Handler]:
+        """Its method."""
+        return {self.path: self.handler}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +72,13 @@ class UnaryMethod(Generic[RequestT, ReplyT]):
     request: type[RequestT]
     reply: type[ReplyT]
 
-    def handled_by(self, handler: Callable[[RequestT], Awaitable[ReplyT]]) -> UnaryRoute:
+    def handled_by(self, handler: Callable[[RequestT], Awaitable[ReplyT]]) -> Route:
         """Bind a trio function to this method, for a server."""
-        return UnaryRoute(self, handler)
+
+        async def answer(stream: Stream[Any, Any]) -> None:
+            await stream.send_message(await handler(cast("RequestT", await stream.recv_message())))
+
+        return Route(self.path, Handler(answer, Cardinality.UNARY_UNARY, self.request, self.reply))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +95,10 @@ class StreamMethod(Generic[RequestT, ReplyT]):
     request: type[RequestT]
     reply: type[ReplyT]
 
-    def handled_by(
-        self, handler: Callable[[RequestT, Send[ReplyT]], Awaitable[None]]
-    ) -> StreamRoute:
+    def handled_by(self, handler: Callable[[RequestT, Send[ReplyT]], Awaitable[None]]) -> Route:
         """Bind a trio function to this method, for a server; the stream ends when it returns."""
-        return StreamRoute(self, handler)
 
+        async def answer(stream: Stream[Any, Any]) -> None:
+            await handler(cast("RequestT", await stream.recv_message()), stream.send_message)
 
-@dataclass(frozen=True, slots=True)
-class UnaryRoute:
-    """A unary method with its handler."""
-
-    method: UnaryMethod[Any, Any]
-    handler: Callable[[Any], Awaitable[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class StreamRoute:
-    """A streaming method with its handler."""
-
-    method: StreamMethod[Any, Any]
-    handler: Callable[[Any, Send[Any]], Awaitable[None]]
-
-
-Route: TypeAlias = UnaryRoute | StreamRoute
+        return Route(self.path, Handler(answer, Cardinality.UNARY_STREAM, self.request, self.reply))

@@ -10,7 +10,7 @@ import trio
 
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Send, StreamRoute, methods
+from trio_npu_dra.kit.grpc import Route, Send, methods
 from trio_npu_dra.kit.grpc._generated import v1, v1alpha1
 
 RESEND_SECONDS = 10.0
@@ -43,7 +43,7 @@ class DeviceHealth:
 DeviceHealths = tuple[DeviceHealth, ...]
 
 
-def routes(devices: Observable[DeviceHealths]) -> tuple[StreamRoute, ...]:
+def routes(devices: Observable[DeviceHealths]) -> tuple[Route, ...]:
     """NodeWatchResources of both versions, over one list of all devices.
 
     Kubelets with the feature open a stream on every plugin, whatever it says it supports, and log
@@ -63,8 +63,8 @@ def routes(devices: Observable[DeviceHealths]) -> tuple[StreamRoute, ...]:
         await _watch(devices, lambda: send(as_alpha(bytes(_reply(devices.value)))))
 
     return (
-        methods.WATCH_V1.handled_by(watch_v1),
-        methods.WATCH_V1ALPHA1.handled_by(watch_v1alpha1),
+        methods.NODE_WATCH_RESOURCES_V1.handled_by(watch_v1),
+        methods.NODE_WATCH_RESOURCES_V1ALPHA1.handled_by(watch_v1alpha1),
     )
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import trio
 
-from trio_npu_dra.kit.grpc import UnaryRoute, methods
+from trio_npu_dra.kit.grpc import Route, methods
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, Driver, PrepareResult
 
@@ -31,7 +31,7 @@ _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?", re.ASCII)
 """What a UID may look like: drivers name files after it."""
 
 
-def routes(driver: Driver) -> tuple[UnaryRoute, ...]:
+def routes(driver: Driver) -> tuple[Route, ...]:
     """The methods of DRAPlugin v1 and v1beta1, answered by *driver*."""
 
     async def prepare_v1(
@@ -67,10 +67,10 @@ def routes(driver: Driver) -> tuple[UnaryRoute, ...]:
         return v1beta1.NodeUnprepareResourcesResponse.parse(bytes(reply))
 
     return (
-        methods.PREPARE_V1.handled_by(prepare_v1),
-        methods.UNPREPARE_V1.handled_by(unprepare_v1),
-        methods.PREPARE_V1BETA1.handled_by(prepare_v1beta1),
-        methods.UNPREPARE_V1BETA1.handled_by(unprepare_v1beta1),
+        methods.NODE_PREPARE_RESOURCES_V1.handled_by(prepare_v1),
+        methods.NODE_UNPREPARE_RESOURCES_V1.handled_by(unprepare_v1),
+        methods.NODE_PREPARE_RESOURCES_V1BETA1.handled_by(prepare_v1beta1),
+        methods.NODE_UNPREPARE_RESOURCES_V1BETA1.handled_by(unprepare_v1beta1),
     )
 
 

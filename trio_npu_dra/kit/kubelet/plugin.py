@@ -16,14 +16,13 @@ import trio
 
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Bridge
+from trio_npu_dra.kit.grpc import listen_unix, serve
 from trio_npu_dra.kit.kubelet import device_health, dra_plugin, registration
 from trio_npu_dra.kit.kubelet.driver import Driver
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints, remove_dead_sockets
 
 
 async def serve_kubelet(
-    bridge: Bridge,
     driver: Driver,
     health: Observable[device_health.DeviceHealths],
     status: Observable[registration.RegistrationStatus],
@@ -36,7 +35,6 @@ async def serve_kubelet(
     """Be this node's plugin until *stop* is set, then let calls in flight finish and return.
 
     Args:
-        bridge: Serves the sockets.
         driver: Prepares and unprepares.
         health: The health of all devices of the node.
         status: Set to each decision of the kubelet about our registration.
@@ -52,10 +50,10 @@ async def serve_kubelet(
     async with trio.open_nursery() as service_tasks:
         _make_folder(endpoints.plugin_directory)
         async with endpoints.starting():
-            await service_tasks.start(service, bridge, driver, health)
+            await service_tasks.start(service, driver, health)
         async with trio.open_nursery() as registration_tasks:
             registration_tasks.start_soon(remove_dead_sockets, endpoints)
-            await registration_tasks.start(registrar, bridge, endpoints.driver_name, status)
+            await registration_tasks.start(registrar, endpoints.driver_name, status)
             task_status.started()
             await stop.wait()
             registration_tasks.cancel_scope.cancel()
@@ -63,7 +61,6 @@ async def serve_kubelet(
 
 
 async def serve_plugin(
-    bridge: Bridge,
     driver: Driver,
     health: Observable[device_health.DeviceHealths],
     *,
@@ -76,16 +73,13 @@ async def serve_plugin(
     It makes the socket's folder; the folder above must exist.
     """
     _make_folder(socket.parent)
-    await bridge.serve_unix(
-        socket,
-        [*dra_plugin.routes(driver), *device_health.routes(health)],
-        grace_seconds=grace_seconds,
-        task_status=task_status,
-    )
+    listener = listen_unix(socket)
+    task_status.started()
+    routes = [*dra_plugin.routes(driver), *device_health.routes(health)]
+    await serve(listener, routes, grace_seconds=grace_seconds)
 
 
 async def serve_registration(
-    bridge: Bridge,
     driver_name: str,
     status: Observable[registration.RegistrationStatus],
     *,
@@ -95,12 +89,9 @@ async def serve_registration(
 ) -> None:
     """Let the kubelet find *endpoint*, which must listen already, by *socket*, until cancelled."""
     try:
-        await bridge.serve_unix(
-            socket,
-            registration.routes(driver_name, endpoint, status),
-            grace_seconds=1,
-            task_status=task_status,
-        )
+        listener = listen_unix(socket)
+        task_status.started()
+        await serve(listener, registration.routes(driver_name, endpoint, status), grace_seconds=1)
     finally:
         status.set(registration.NOT_REGISTERED)
 

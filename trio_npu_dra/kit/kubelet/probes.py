@@ -13,7 +13,15 @@ from typing import Any, TypeAlias
 
 import trio
 
-from trio_npu_dra.kit.grpc import Bridge, RpcError, Status, UnaryMethod, methods
+from trio_npu_dra.kit.grpc import (
+    RpcError,
+    Status,
+    UnaryMethod,
+    listen_tcp,
+    methods,
+    open_channel,
+    serve,
+)
 from trio_npu_dra.kit.grpc._generated.grpc.health import v1 as grpc_health
 
 READINESS = "readiness"
@@ -43,7 +51,6 @@ class Probes:
 
 
 async def serve_probes(
-    bridge: Bridge,
     port: int,
     probes: Probes,
     *,
@@ -63,16 +70,18 @@ async def serve_probes(
             status=_STATUS.NOT_SERVING if await probe() else _STATUS.SERVING
         )
 
-    await bridge.serve_tcp(port, [methods.CHECK_HEALTH.handled_by(check)], task_status=task_status)
+    listener = listen_tcp(port)
+    task_status.started(listener.socket.getsockname()[1])
+    await serve(listener, [methods.CHECK_V1.handled_by(check)])
 
 
-async def silent_sockets(bridge: Bridge, *, service: Path, registration: Path) -> tuple[str, ...]:
+async def silent_sockets(*, service: Path, registration: Path) -> tuple[str, ...]:
     """Call both sockets side by side (an empty prepare on the service); return those that fail."""
     silent: list[str] = []
 
     async def failure(socket: Path, method: UnaryMethod[Any, Any]) -> RpcError | None:
         try:
-            async with bridge.dial(socket) as channel:
+            async with open_channel(socket) as channel:
                 await channel.unary(method, method.request(), timeout_seconds=CALL_SECONDS)
         except RpcError as error:
             return error
@@ -86,6 +95,6 @@ async def silent_sockets(bridge: Bridge, *, service: Path, registration: Path) -
             silent.append(f"the {name} socket does not answer: {error}")
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(ask, "service", service, methods.PREPARE_V1)
+        nursery.start_soon(ask, "service", service, methods.NODE_PREPARE_RESOURCES_V1)
         nursery.start_soon(ask, "registration", registration, methods.GET_INFO)
     return tuple(silent)

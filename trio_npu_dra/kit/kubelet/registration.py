@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import UnaryRoute, methods
+from trio_npu_dra.kit.grpc import Route, methods
 from trio_npu_dra.kit.grpc._generated import pluginregistration
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ NOT_REGISTERED = RegistrationStatus(registered=False)
 
 def routes(
     driver_name: str, endpoint: Path, status: Observable[RegistrationStatus]
-) -> tuple[UnaryRoute, ...]:
+) -> tuple[Route, ...]:
     """The methods of the registration service.
 
     Args:
@@ -81,5 +81,5 @@ def routes(
 
     return (
         methods.GET_INFO.handled_by(get_info),
-        methods.NOTIFY_REGISTRATION.handled_by(notify),
+        methods.NOTIFY_REGISTRATION_STATUS.handled_by(notify),
     )

@@ -18,7 +18,7 @@ from types import MappingProxyType
 import trio
 
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Bridge, Channel, RpcError, Status, open_bridge
+from trio_npu_dra.kit.grpc import Channel, RpcError, Status, listen_unix, open_channel, serve
 from trio_npu_dra.kit.grpc import device_plugin_methods as methods
 from trio_npu_dra.kit.grpc._generated import v1, v1beta1
 
@@ -68,9 +68,8 @@ class DeviceManager:
         pods: What each pod has of which resource, by namespace and name.
     """
 
-    def __init__(self, folder: Path, bridge: Bridge, nursery: trio.Nursery) -> None:
+    def __init__(self, folder: Path, nursery: trio.Nursery) -> None:
         self._folder = folder
-        self._bridge = bridge
         self._nursery = nursery
         self._clients: dict[str, _Client] = {}
         self.resources: Observable[Mapping[str, Known]] = Observable(MappingProxyType({}))
@@ -97,7 +96,7 @@ class DeviceManager:
             ]
         )
         reply = await self._clients[resource].channel.unary(
-            methods.ALLOCATE, request, timeout_seconds=CALL_SECONDS
+            methods.ALLOCATE_V1BETA1, request, timeout_seconds=CALL_SECONDS
         )
         return [[given.name for given in one.cdi_devices] for one in reply.container_responses]
 
@@ -111,7 +110,7 @@ class DeviceManager:
             allocation_size=size,
         )
         reply = await self._clients[resource].channel.unary(
-            methods.PREFERRED_ALLOCATION,
+            methods.GET_PREFERRED_ALLOCATION_V1BETA1,
             v1beta1.PreferredAllocationRequest(container_requests=[one]),
             timeout_seconds=CALL_SECONDS,
         )
@@ -161,14 +160,18 @@ class DeviceManager:
         """Be the client of a plugin until its stream ends."""
         resource = request.resource_name
         with trio.CancelScope() as scope:
-            async with self._bridge.dial(self._folder / request.endpoint) as channel:
+            async with open_channel(self._folder / request.endpoint) as channel:
                 await channel.unary(
-                    methods.PLUGIN_OPTIONS, v1beta1.Empty(), timeout_seconds=CONNECT_SECONDS
+                    methods.GET_DEVICE_PLUGIN_OPTIONS_V1BETA1,
+                    v1beta1.Empty(),
+                    timeout_seconds=CONNECT_SECONDS,
                 )
                 self._clients[resource] = _Client(resource, channel, scope)
                 task_status.started()
                 try:
-                    async with channel.stream(methods.LIST_AND_WATCH, v1beta1.Empty()) as lists:
+                    async with channel.stream(
+                        methods.LIST_AND_WATCH_V1BETA1, v1beta1.Empty()
+                    ) as lists:
                         async for each in lists:
                             devices = {device.id: device for device in each.devices}
                             self._know(resource, Known(devices=MappingProxyType(devices)))
@@ -185,19 +188,19 @@ class DeviceManager:
 
 @asynccontextmanager
 async def open_device_manager(folder: Path, pod_resources: Path) -> AsyncIterator[DeviceManager]:
-    """Start a kubelet's device manager, with an asyncio loop of its own; leaving kills it.
+    """Start a kubelet's device manager; leaving kills it.
 
     Args:
         folder: That of device plugins.
         pod_resources: That of the socket where pods are listed.
     """
     _remove_sockets(folder)
-    async with open_bridge() as bridge, trio.open_nursery() as nursery:
-        manager = DeviceManager(folder, bridge, nursery)
-        register = methods.REGISTER_PLUGIN.handled_by(manager.register)
-        pods = methods.LIST_POD_RESOURCES.handled_by(manager.list_pods)
-        await nursery.start(bridge.serve_unix, folder / "kubelet.sock", [register])
-        await nursery.start(bridge.serve_unix, pod_resources / "kubelet.sock", [pods])
+    async with trio.open_nursery() as nursery:
+        manager = DeviceManager(folder, nursery)
+        register = methods.REGISTER_V1BETA1.handled_by(manager.register)
+        pods = methods.LIST_V1.handled_by(manager.list_pods)
+        nursery.start_soon(serve, listen_unix(folder / "kubelet.sock"), [register])
+        nursery.start_soon(serve, listen_unix(pod_resources / "kubelet.sock"), [pods])
         yield manager
         nursery.cancel_scope.cancel()
 

@@ -19,7 +19,7 @@ import trio
 from trio_npu_dra.kit.base.backoff import Backoff
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Bridge, Channel, RpcError, methods, open_bridge
+from trio_npu_dra.kit.grpc import Channel, RpcError, methods, open_channel
 from trio_npu_dra.kit.grpc._generated import v1 as health_v1
 from trio_npu_dra.kit.grpc._generated import v1alpha1 as health_v1alpha1
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
@@ -98,11 +98,11 @@ class Kubelet:
         request = v1.NodePrepareResourcesRequest(claims=list(claims))
         if self.service == "v1.DRAPlugin":
             reply = await self._channel.unary(
-                methods.PREPARE_V1, request, timeout_seconds=self._call_seconds
+                methods.NODE_PREPARE_RESOURCES_V1, request, timeout_seconds=self._call_seconds
             )
         else:
             older = await self._channel.unary(
-                methods.PREPARE_V1BETA1,
+                methods.NODE_PREPARE_RESOURCES_V1BETA1,
                 v1beta1.NodePrepareResourcesRequest.parse(bytes(request)),
                 timeout_seconds=self._call_seconds,
             )
@@ -123,11 +123,11 @@ class Kubelet:
         request = v1.NodeUnprepareResourcesRequest(claims=list(claims))
         if self.service == "v1.DRAPlugin":
             reply = await self._channel.unary(
-                methods.UNPREPARE_V1, request, timeout_seconds=self._call_seconds
+                methods.NODE_UNPREPARE_RESOURCES_V1, request, timeout_seconds=self._call_seconds
             )
         else:
             older = await self._channel.unary(
-                methods.UNPREPARE_V1BETA1,
+                methods.NODE_UNPREPARE_RESOURCES_V1BETA1,
                 v1beta1.NodeUnprepareResourcesRequest.parse(bytes(request)),
                 timeout_seconds=self._call_seconds,
             )
@@ -150,14 +150,14 @@ class Kubelet:
 
     async def _watch_v1(self) -> None:
         async with self._channel.stream(
-            methods.WATCH_V1, health_v1.NodeWatchResourcesRequest()
+            methods.NODE_WATCH_RESOURCES_V1, health_v1.NodeWatchResourcesRequest()
         ) as replies:
             async for reply in replies:
                 self.health.set(_by_device(reply))
 
     async def _watch_v1alpha1(self) -> None:
         async with self._channel.stream(
-            methods.WATCH_V1ALPHA1, health_v1alpha1.NodeWatchResourcesRequest()
+            methods.NODE_WATCH_RESOURCES_V1ALPHA1, health_v1alpha1.NodeWatchResourcesRequest()
         ) as replies:
             async for reply in replies:
                 self.health.set(
@@ -174,8 +174,6 @@ async def open_kubelet(
 ) -> AsyncIterator[Kubelet]:
     """Wait for a driver's registration socket, register the driver and watch its health.
 
-    It has an asyncio loop of its own, because a kubelet is a process of its own.
-
     Args:
         registration_socket: The driver's registration socket.
         version: The kubelet's version.
@@ -184,43 +182,40 @@ async def open_kubelet(
     Raises:
         ContractBroken: The driver cannot be registered; it has got the reason.
     """
-    async with open_bridge() as bridge:
-        info, service = await _register_patiently(bridge, registration_socket, version)
-        endpoint = Path(info.endpoint) if info.endpoint else registration_socket
-        async with bridge.dial(endpoint) as channel, trio.open_nursery() as nursery:
-            kubelet = Kubelet(channel, info, service, call_seconds)
-            if version.health:
-                nursery.start_soon(kubelet.watch_health, version.health)
-            yield kubelet
-            nursery.cancel_scope.cancel()
+    info, service = await _register_patiently(registration_socket, version)
+    endpoint = Path(info.endpoint) if info.endpoint else registration_socket
+    async with open_channel(endpoint) as channel, trio.open_nursery() as nursery:
+        kubelet = Kubelet(channel, info, service, call_seconds)
+        if version.health:
+            nursery.start_soon(kubelet.watch_health, version.health)
+        yield kubelet
+        nursery.cancel_scope.cancel()
 
 
 async def _register_patiently(
-    bridge: Bridge, registration_socket: Path, version: KubeletVersion
+    registration_socket: Path, version: KubeletVersion
 ) -> tuple[PluginInfo, str]:
     backoff = Backoff(first=REGISTER_AGAIN_SECONDS, limit=REGISTER_AGAIN_LIMIT)
     failures = 0
     while True:
         try:
-            return await _register(bridge, registration_socket, version)
+            return await _register(registration_socket, version)
         except RpcError:
             failures += 1
             await trio.sleep(backoff.pause(failures))
 
 
-async def _register(
-    bridge: Bridge, registration_socket: Path, version: KubeletVersion
-) -> tuple[PluginInfo, str]:
+async def _register(registration_socket: Path, version: KubeletVersion) -> tuple[PluginInfo, str]:
     while not await trio.Path(registration_socket).is_socket():  # noqa: ASYNC110 - a file is no Event
         await trio.sleep(LOOK_SECONDS)
-    async with bridge.dial(registration_socket) as channel:
+    async with open_channel(registration_socket) as channel:
         info = await channel.unary(
             methods.GET_INFO, InfoRequest(), timeout_seconds=GET_INFO_SECONDS
         )
         service = next((name for name in info.supported_versions if name in version.dra), "")
         flaw = _flaw(info, service)
         await channel.unary(
-            methods.NOTIFY_REGISTRATION,
+            methods.NOTIFY_REGISTRATION_STATUS,
             RegistrationStatus(plugin_registered=not flaw, error=flaw),
             timeout_seconds=NOTIFY_SECONDS,
         )

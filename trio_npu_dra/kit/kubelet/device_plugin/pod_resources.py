@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from trio_npu_dra.kit.base.errors import KubeletSilent
-from trio_npu_dra.kit.grpc import Bridge, RpcError
+from trio_npu_dra.kit.grpc import RpcError, open_channel
 from trio_npu_dra.kit.grpc import device_plugin_methods as methods
 from trio_npu_dra.kit.grpc._generated import v1
 
@@ -43,16 +43,16 @@ class PodResources:
     devices: tuple[PodDevice, ...]
 
 
-async def list_pod_resources(bridge: Bridge, socket: Path) -> PodResources:
+async def list_pod_resources(socket: Path) -> PodResources:
     """Ask the kubelet for pod resources on its *socket*, which it replaces at each start.
 
     Raises:
         KubeletSilent: It does not answer.
     """
     try:
-        async with bridge.dial(socket) as channel:
+        async with open_channel(socket) as channel:
             reply = await channel.unary(
-                methods.LIST_POD_RESOURCES,
+                methods.LIST_V1,
                 v1.ListPodResourcesRequest(),
                 timeout_seconds=_CALL_SECONDS,
             )

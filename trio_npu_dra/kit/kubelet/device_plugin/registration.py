@@ -20,7 +20,7 @@ import trio
 
 from trio_npu_dra.kit.base.errors import ConfigError, StorageError
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Bridge, RpcError, is_socket
+from trio_npu_dra.kit.grpc import RpcError, is_socket, listen_unix, open_channel, serve
 from trio_npu_dra.kit.grpc import device_plugin_methods as methods
 from trio_npu_dra.kit.grpc._generated import v1beta1
 from trio_npu_dra.kit.kubelet.device_plugin import service
@@ -38,7 +38,6 @@ _STREAM_SECONDS: Final = 10.0  # how long a kubelet that accepted us may take to
 
 
 async def serve_resource(
-    bridge: Bridge,
     plugin: DevicePlugin,
     *,
     folder: Path,
@@ -48,13 +47,16 @@ async def serve_resource(
 
     Our socket is in the *folder* of the kubelet's socket, which may be missing for now.
     """
-    registrar = _Registrar(bridge, plugin, folder, driver_name)
-    serve = partial(bridge.serve_unix, grace_seconds=_GRACE_SECONDS)
+    registrar = _Registrar(plugin, folder, driver_name)
+    answer = partial(
+        serve,
+        services=service.routes(plugin, registrar.streams),
+        grace_seconds=_GRACE_SECONDS,
+    )
     while True:
         async with trio.open_nursery() as nursery:
             try:
-                routes = service.routes(plugin, registrar.streams)
-                await nursery.start(serve, registrar.socket, routes)
+                nursery.start_soon(answer, listen_unix(registrar.socket))
             except (ConfigError, StorageError) as error:
                 registrar.warn_once("a device plugin's socket cannot be made", str(error))
                 await trio.sleep(LOOK_SECONDS)
@@ -71,11 +73,8 @@ class _Registrar:
         streams: How many streams of lists the kubelet has open.
     """
 
-    def __init__(
-        self, bridge: Bridge, plugin: DevicePlugin, folder: Path, driver_name: str
-    ) -> None:
+    def __init__(self, plugin: DevicePlugin, folder: Path, driver_name: str) -> None:
         self.socket = device_plugin_socket(folder, driver_name, plugin.resource)
-        self._bridge = bridge
         self._plugin = plugin
         self._kubelet = folder / KUBELET_SOCKET
         self.streams = Observable(0)
@@ -108,9 +107,9 @@ class _Registrar:
             options=service.OPTIONS,
         )
         try:
-            async with self._bridge.dial(self._kubelet) as channel:
+            async with open_channel(self._kubelet) as channel:
                 await channel.unary(
-                    methods.REGISTER_PLUGIN, request, timeout_seconds=_REGISTER_SECONDS
+                    methods.REGISTER_V1BETA1, request, timeout_seconds=_REGISTER_SECONDS
                 )
         except RpcError as error:
             self.warn_once("a device plugin is not registered with the kubelet", str(error))

@@ -78,10 +78,10 @@ def routes(plugin: DevicePlugin, streams: Observable[int]) -> tuple[Route, ...]:
         )
 
     return (
-        methods.PLUGIN_OPTIONS.handled_by(options),
-        methods.LIST_AND_WATCH.handled_by(watch),
-        methods.PREFERRED_ALLOCATION.handled_by(prefer),
-        methods.ALLOCATE.handled_by(allocate),
+        methods.GET_DEVICE_PLUGIN_OPTIONS_V1BETA1.handled_by(options),
+        methods.LIST_AND_WATCH_V1BETA1.handled_by(watch),
+        methods.GET_PREFERRED_ALLOCATION_V1BETA1.handled_by(prefer),
+        methods.ALLOCATE_V1BETA1.handled_by(allocate),
     )
 
 
