@@ -6,8 +6,10 @@ import errno
 import os
 from pathlib import Path
 
+import h2.events
 import pytest
 import trio
+from h2.errors import ErrorCodes
 from trio.testing import wait_all_tasks_blocked
 
 from dev.grpc.peer import connected
@@ -100,15 +102,14 @@ async def test_a_call_that_comes_after_the_others_were_cancelled_does_not_begin(
 
 
 async def test_a_stop_hangs_up_on_idle_peers(path: Path) -> None:
-    """A kubelet that keeps its connection does not hold up a stop (asyncio would, from 3.12 on)."""
+    """A kubelet that keeps its connection does not hold up a stop, and is told of it."""
     async with (
         serving(path, [ECHO.handled_by(echo)]) as (_, stop),
-        await trio.open_unix_socket(str(path)) as stream,
+        connected(path) as peer,
     ):
-        assert await stream.receive_some()
+        await peer.until(h2.events.RemoteSettingsChanged)
         stop.cancel()
-        while await stream.receive_some():
-            pass
+        assert await peer.end() is ErrorCodes.NO_ERROR
 
 
 async def test_the_channel_finds_the_next_server(path: Path) -> None:
