@@ -182,7 +182,7 @@ class PeerConnection:
                 case h2.events.StreamEnded():
                     stream.inbound.end()
                 case h2.events.StreamReset():
-                    stream.scope.cancel()
+                    stream.cancel_handler()
 
     def _begin(self, number: int, headers: Any, nursery: trio.Nursery) -> None:
         if self._connections.are_closing:
@@ -265,7 +265,7 @@ class Connections:
         self.are_closing = True
         for peer in self._open:
             for stream in peer.streams.values():
-                stream.scope.cancel()
+                stream.cancel_handler()
 
     def close(self) -> None:
         """Close all connections; a peer that does not read loses the unsent bytes."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import trio
@@ -31,7 +29,7 @@ class _HalfSent:
         size: Bytes that it counts for.
         refusal: Why it was refused: a status and the text for the peer; None while it is not. (An
             exception here would form a cycle with its traceback and keep alive what was read.)
-        scope: Around the wait for it and for the thread that parses.
+        parsing: Around the wait for the thread that parses.
     """
 
     def __init__(self, stream: Stream[Any, Any]) -> None:
@@ -39,13 +37,14 @@ class _HalfSent:
         self.since = trio.current_time()
         self.size = 0
         self.refusal: tuple[Status, str] | None = None
-        self.scope = trio.CancelScope()
+        self.parsing = trio.CancelScope()
 
     def refuse(self, status: Status, message: str) -> None:
-        """End the wait for it."""
+        """End the request: reading ends as if its peer had ended it, or its wait for a thread."""
         if self.refusal is None:
             self.refusal = (status, message)
-            self.scope.cancel()
+            self.stream.inbound.close()
+            self.parsing.cancel()
 
 
 class Requests:
@@ -67,14 +66,17 @@ class Requests:
         Raises:
             RpcError: It does not parse, is too large, was late or was dropped to make room.
         """
-        message = None
-        with self._half_sent_by(stream) as request:
-            with request.scope:
-                body = await self._read(request)
-                message = await self._parse(body, stream.handler.request_type)
-            if request.refusal:
-                raise RpcError(*request.refusal)
-        return message
+        request = _HalfSent(stream)
+        self._half_sent[request] = None
+        try:
+            self._count(request, self._limits.half_sent_cost)
+            return await self._parse(request, await self._read(request))
+        except ValueError as error:
+            flaw = request.refusal or (Status.INTERNAL, str(error))
+            raise RpcError(*flaw) from error
+        finally:
+            del self._half_sent[request]
+            self._size -= request.size
 
     def refuse_late(self, now: float) -> None:
         """Refuse the requests that have taken too long."""
@@ -86,33 +88,28 @@ class Requests:
                 Status.DEADLINE_EXCEEDED, f"the request was not whole after {seconds:g} s"
             )
 
-    async def _parse(self, body: bytes, message_type: type) -> Any:
+    async def _parse(self, request: _HalfSent, body: bytes) -> Any:
+        """Make a message of a body; raises ValueError if it is none."""
+        message_type = request.stream.handler.request_type
         try:
             if len(body) <= INLINE_BYTES:
                 return decode(body, message_type)
-            # A thread takes longer, but does not block the loop.
-            return await trio.to_thread.run_sync(decode, body, message_type, limiter=self._parsing)
+            with request.parsing:  # in a thread it takes longer, but does not block the loop
+                return await trio.to_thread.run_sync(
+                    decode, body, message_type, limiter=self._parsing
+                )
         except Exception as error:  # boundary: there are many types for bad bytes
-            raise RpcError(Status.INTERNAL, f"the request does not parse: {error}") from error
-
-    @contextmanager
-    def _half_sent_by(self, stream: Stream[Any, Any]) -> Iterator[_HalfSent]:
-        request = _HalfSent(stream)
-        self._half_sent[request] = None
-        try:
-            self._count(request, self._limits.half_sent_cost)
-            yield request
-        finally:
-            del self._half_sent[request]
-            self._size -= request.size
+            raise ValueError(f"the request does not parse: {error}") from error
+        raise ValueError("it was refused")
 
     async def _read(self, request: _HalfSent) -> bytes:
+        """The body of the next message; raises ValueError if it does not come."""
         inbound = request.stream.inbound
         prefix = await inbound.read(PREFIX.size)
-        if not prefix:
-            raise RpcError(Status.INTERNAL, "the request has no message")
         if len(prefix) < PREFIX.size:
-            raise RpcError(Status.INTERNAL, "the request ends within a message")
+            raise ValueError(
+                "the request ends within its message" if prefix else "the request has no message"
+            )
         compressed, size = PREFIX.unpack(prefix)
         if compressed:
             raise RpcError(Status.UNIMPLEMENTED, "compressed messages are not supported")
@@ -125,7 +122,7 @@ class Requests:
         while len(body) < size:
             piece = await inbound.read(min(PIECE_BYTES, size - len(body)))
             if not piece:
-                raise RpcError(Status.INTERNAL, "the request ends within a message")
+                raise ValueError("the request ends within its message")
             body += piece
             self._count(request, len(piece))
         return bytes(body)

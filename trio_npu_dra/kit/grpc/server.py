@@ -142,52 +142,57 @@ class _Calls:
         }
 
     async def answer(self, peer: PeerConnection, call: Stream[Any, Any]) -> None:
-        """Run one call to its trailers; it counts as in flight once its request is whole."""
-        with call.scope, suppress(StreamEnded):  # its peer has ended it
-            handler = self._handlers.get(call.path)
+        """Run one call to its trailers."""
+        handler = self._handlers.get(call.path)
+        with suppress(StreamEnded):  # its peer has ended it
             if flaw := call.flaw():
                 call.refuse(*flaw)
             elif handler is None:
                 call.end(Status.UNIMPLEMENTED, "unknown method")
             else:
-                await self._run(peer, call, handler)
+                try:
+                    await self._run(peer, call, handler)
+                except GRPCError as error:
+                    call.end(error.status, error.message or "")
 
     async def _run(self, peer: PeerConnection, call: Stream[Any, Any], handler: Handler) -> None:
-        try:
+        """Run a call; it counts as in flight once its request is whole.
+
+        Raises:
+            GRPCError: It was refused, or its handler chose this end.
+        """
+        cardinality = handler.cardinality
+        with call.scope:
             call.begin(handler, self.requests.receive)
-            if not handler.cardinality.client_streaming:
+            if not cardinality.client_streaming:
                 await call.receive_request()
-        except RpcError as error:
-            call.end(error.status, error.message)
-            return
-        with self.streams if handler.cardinality.server_streaming else self.unary:
-            status, text = await self._outcome(peer, call, handler)
-            # A shielded part of the handler may have run to its end after the call was cancelled.
-            await trio.lowlevel.checkpoint_if_cancelled()
-            call.end(status, text)
+            call.scope.deadline = call.ends_at
+            with (
+                self.streams if cardinality.server_streaming else self.unary,
+                peer.answering(watch=cardinality.server_streaming),
+            ):
+                await self._handle(call, handler)
+        if call.is_late:
+            raise RpcError(Status.DEADLINE_EXCEEDED, "the deadline of the call has passed")
 
-    async def _outcome(
-        self, peer: PeerConnection, call: Stream[Any, Any], handler: Handler
-    ) -> tuple[Status, str]:
-        """Run the handler.
+    async def _handle(self, call: Stream[Any, Any], handler: Handler) -> None:
+        """Let the handler answer.
 
-        A bug in a handler ends only its own call: the kubelet gets INTERNAL and retries. If the
-        daemon died instead, every pod's next call would fail.
+        A bug in it ends only its own call: the kubelet gets INTERNAL and retries. If the daemon
+        died instead, every pod's next call would fail.
         """
         try:
-            with (
-                peer.answering(watch=handler.cardinality.server_streaming),
-                trio.CancelScope(deadline=call.ends_at),
-            ):
-                await handler.func(call)
-        except GRPCError as error:
-            return error.status, error.message or ""
+            await handler.func(call)
+        except GRPCError:
+            raise
         except Exception as error:
             log.exception("a gRPC handler failed", extra={"method": call.path})
-            return Status.INTERNAL, f"bug in the driver: {error!r}"
-        if trio.current_time() >= call.ends_at:
-            return Status.DEADLINE_EXCEEDED, "the deadline of the call has passed"
+            raise RpcError(Status.INTERNAL, f"bug in the driver: {error!r}") from error
+        # A shielded part of it may have run to its end after the call was cancelled, or late.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if call.is_late:
+            return
         if call.lacks_reply:
             log.error("a gRPC handler sent no reply", extra={"method": call.path})
-            return Status.INTERNAL, "bug in the driver: no reply"
-        return Status.OK, ""
+            raise RpcError(Status.INTERNAL, "bug in the driver: no reply")
+        call.end(Status.OK, "")

@@ -71,7 +71,7 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
 
     Attributes:
         peer: Who calls.
-        scope: Cancelled when nobody waits for the call any more.
+        scope: Around its handler.
         inbound: The requests, as bytes.
     """
 
@@ -93,6 +93,7 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
         self._headers = dict(headers)
         self._on_reply = on_reply
         self._has_headers = self._has_message = self._has_ended = False
+        self._is_unwanted = False
 
     # --- for the server ---------------------------------------------------------------------------
 
@@ -166,9 +167,15 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
         self._connection.send_headers(self._number, headers, end=True)
         self._finish()
 
-    def close(self) -> None:
-        """Forget what has come and was not read."""
-        self.inbound.close()
+    @property
+    def is_late(self) -> bool:
+        """Whether its deadline has passed, and somebody may still wait for that answer."""
+        return trio.current_time() >= self.ends_at and not self._is_unwanted
+
+    def cancel_handler(self) -> None:
+        """End the call at once: nobody waits for its answer."""
+        self._is_unwanted = True
+        self.scope.cancel()
 
     # --- the face of grpclib.server.Stream --------------------------------------------------------
 
