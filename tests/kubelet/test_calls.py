@@ -28,7 +28,6 @@ from tests.kubelet.site import (
 from trio_npu_dra.kit.base.errors import ConfigError, Forbidden, StorageError, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import RpcError, Status, methods, open_channel
-from trio_npu_dra.kit.grpc._generated import v1alpha1
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.grpc._generated.pluginregistration import RegistrationStatus as Notification
 from trio_npu_dra.kit.kubelet.plugin import serve_kubelet, serve_plugin
@@ -118,7 +117,7 @@ async def test_a_lost_connection_is_replaced_for_calls_and_health(node: NodeOnDi
     async with running(node) as site, open_channel(site.line.path) as channel:
         for number in (1, 2):
             async with channel.stream(
-                methods.NODE_WATCH_RESOURCES_V1ALPHA1, v1alpha1.NodeWatchResourcesRequest()
+                methods.NODE_WATCH_RESOURCES_V1, methods.NODE_WATCH_RESOURCES_V1.request()
             ) as health:
                 assert len((await anext(health)).devices) == 1
                 request = v1.NodePrepareResourcesRequest(claims=[CLAIM_A])

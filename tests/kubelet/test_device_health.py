@@ -10,7 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from dev.grpc.serving import run
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc._generated import v1, v1alpha1
+from trio_npu_dra.kit.grpc._generated import v1
 from trio_npu_dra.kit.kubelet.device_health import (
     MESSAGE_LIMIT,
     RESEND_SECONDS,
@@ -109,12 +109,12 @@ async def test_a_list_is_sent_whole_before_the_next_one_begins(
 
 
 async def test_both_versions_say_the_same(nursery: trio.Nursery) -> None:
-    """v1alpha1 and v1 are equal on the wire; times are current, messages have maximum length."""
+    """Times are current, messages have maximum length."""
     long = DeviceHealth(pool="p", device="d", state=HealthState.UNKNOWN, message="x" * 9999)
-    received: list[v1.NodeWatchResourcesResponse | v1alpha1.NodeWatchResourcesResponse] = []
+    received: list[v1.NodeWatchResourcesResponse] = []
 
     async def take(
-        reply: v1.NodeWatchResourcesResponse | v1alpha1.NodeWatchResourcesResponse,
+        reply: v1.NodeWatchResourcesResponse,
     ) -> None:
         await trio.lowlevel.checkpoint()
         received.append(reply)

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from dev.grpc.serving import answer
-from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.kubelet.dra_plugin import CLAIM_LIMIT, ERROR_LIMIT, prepare, routes, unprepare
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, PreparedDevice, PrepareResult
 
@@ -136,7 +136,7 @@ async def test_each_version_says_what_it_knows_of_a_device() -> None:
     request = v1.NodePrepareResourcesRequest(claims=[claim("uid-1")])
     prepare_v1, _, prepare_v1beta1, _ = routes(ScriptedDriver({"uid-1": OK}))
     newer = await answer(prepare_v1, request)
-    older = await answer(prepare_v1beta1, v1beta1.NodePrepareResourcesRequest.parse(bytes(request)))
+    older = await answer(prepare_v1beta1, request)
     known: dict[str, Any] = {
         "request_names": ["npu"],
         "pool_name": "node-a",
@@ -144,7 +144,7 @@ async def test_each_version_says_what_it_knows_of_a_device() -> None:
         "cdi_device_ids": ["example.com/npu=uid-1-npu-0"],
     }
     assert newer.claims["uid-1"].devices == [v1.Device(**known, share_id="4a6c")]
-    assert older.claims["uid-1"].devices == [v1beta1.Device(**known)]
+    assert older.claims["uid-1"].devices == [v1.Device(**known)]
 
 
 async def test_each_version_says_why_a_claim_failed() -> None:

@@ -2,8 +2,8 @@
 
 It knows no service and no device. A connection is a task and so is a call: whatever ends a call
 early (its deadline, RST_STREAM, a lost connection, a server that stops) is `trio.Cancelled` in its
-handler. Others also import the generated messages, and the methods in `methods` and
-`device_plugin_methods`.
+handler. Others also import the generated messages, and the methods in `methods`,
+`older_methods` and `device_plugin_methods`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ __all__ = [
     "listen_tcp",
     "listen_unix",
     "methods",
+    "older_methods",
     "open_channel",
     "serve",
 ]

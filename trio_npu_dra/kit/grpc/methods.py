@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from trio_npu_dra.kit.grpc._generated import pluginregistration, v1, v1alpha1
+from trio_npu_dra.kit.grpc._generated import pluginregistration, v1
 from trio_npu_dra.kit.grpc._generated.grpc.health import v1 as grpc_health_v1
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import (
     v1 as k8s_io_kubelet_pkg_apis_dra_v1,
-)
-from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import (
-    v1beta1 as k8s_io_kubelet_pkg_apis_dra_v1beta1,
 )
 from trio_npu_dra.kit.grpc.service import StreamMethod, UnaryMethod
 
@@ -18,11 +15,6 @@ NODE_WATCH_RESOURCES_V1: Final = StreamMethod(
     "/v1.DRAResourceHealth/NodeWatchResources",
     v1.NodeWatchResourcesRequest,
     v1.NodeWatchResourcesResponse,
-)
-NODE_WATCH_RESOURCES_V1ALPHA1: Final = StreamMethod(
-    "/v1alpha1.DRAResourceHealth/NodeWatchResources",
-    v1alpha1.NodeWatchResourcesRequest,
-    v1alpha1.NodeWatchResourcesResponse,
 )
 NODE_PREPARE_RESOURCES_V1: Final = UnaryMethod(
     "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",
@@ -33,16 +25,6 @@ NODE_UNPREPARE_RESOURCES_V1: Final = UnaryMethod(
     "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources",
     k8s_io_kubelet_pkg_apis_dra_v1.NodeUnprepareResourcesRequest,
     k8s_io_kubelet_pkg_apis_dra_v1.NodeUnprepareResourcesResponse,
-)
-NODE_PREPARE_RESOURCES_V1BETA1: Final = UnaryMethod(
-    "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources",
-    k8s_io_kubelet_pkg_apis_dra_v1beta1.NodePrepareResourcesRequest,
-    k8s_io_kubelet_pkg_apis_dra_v1beta1.NodePrepareResourcesResponse,
-)
-NODE_UNPREPARE_RESOURCES_V1BETA1: Final = UnaryMethod(
-    "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodeUnprepareResources",
-    k8s_io_kubelet_pkg_apis_dra_v1beta1.NodeUnprepareResourcesRequest,
-    k8s_io_kubelet_pkg_apis_dra_v1beta1.NodeUnprepareResourcesResponse,
 )
 CHECK_V1: Final = UnaryMethod(
     "/grpc.health.v1.Health/Check",

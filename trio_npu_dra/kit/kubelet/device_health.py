@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import trio
 
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Route, Send, methods
-from trio_npu_dra.kit.grpc._generated import v1, v1alpha1
+from trio_npu_dra.kit.grpc import Route, Send, methods, older_methods
+from trio_npu_dra.kit.grpc._generated import v1
 
 RESEND_SECONDS = 10.0
 """How long a list stands before it is repeated unchanged."""
@@ -50,31 +49,20 @@ def routes(devices: Observable[DeviceHealths]) -> tuple[Route, ...]:
     an error every 5 s where they are refused. So both are always served.
     """
 
-    async def watch_v1(
+    async def watch(
         _: v1.NodeWatchResourcesRequest, send: Send[v1.NodeWatchResourcesResponse]
     ) -> None:
-        await _watch(devices, lambda: send(_reply(devices.value)))
-
-    async def watch_v1alpha1(
-        _: v1alpha1.NodeWatchResourcesRequest, send: Send[v1alpha1.NodeWatchResourcesResponse]
-    ) -> None:
-        # Both versions are equal on the wire.
-        as_alpha = v1alpha1.NodeWatchResourcesResponse.parse
-        await _watch(devices, lambda: send(as_alpha(bytes(_reply(devices.value)))))
+        """Send all now, after every change, and after `RESEND_SECONDS` without one."""
+        changes = devices.changes()
+        while True:
+            with trio.move_on_after(RESEND_SECONDS):
+                await anext(changes)
+            await send(_reply(devices.value))
 
     return (
-        methods.NODE_WATCH_RESOURCES_V1.handled_by(watch_v1),
-        methods.NODE_WATCH_RESOURCES_V1ALPHA1.handled_by(watch_v1alpha1),
+        methods.NODE_WATCH_RESOURCES_V1.handled_by(watch),
+        older_methods.NODE_WATCH_RESOURCES_V1ALPHA1.handled_by(watch),
     )
-
-
-async def _watch(devices: Observable[DeviceHealths], send: Callable[[], Awaitable[None]]) -> None:
-    """Send the complete list now, after every change, and after `RESEND_SECONDS` without one."""
-    changes = devices.changes()
-    while True:
-        with trio.move_on_after(RESEND_SECONDS):
-            await anext(changes)
-        await send()
 
 
 def _reply(devices: DeviceHealths) -> v1.NodeWatchResourcesResponse:

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import trio
 
-from trio_npu_dra.kit.grpc import Route, methods
-from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
+from trio_npu_dra.kit.grpc import Route, methods, older_methods
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, Driver, PrepareResult
 
 log = logging.getLogger(__name__)
@@ -49,28 +49,20 @@ def routes(driver: Driver) -> tuple[Route, ...]:
             }
         )
 
-    # On the wire v1beta1 is v1 without the share: kubelets that speak it know no shares.
-
     async def prepare_v1beta1(
-        request: v1beta1.NodePrepareResourcesRequest,
-    ) -> v1beta1.NodePrepareResourcesResponse:
-        reply = await prepare_v1(v1.NodePrepareResourcesRequest.parse(bytes(request)))
+        request: v1.NodePrepareResourcesRequest,
+    ) -> v1.NodePrepareResourcesResponse:
+        reply = await prepare_v1(request)
         for result in reply.claims.values():
             for device in result.devices:
                 device.share_id = None
-        return v1beta1.NodePrepareResourcesResponse.parse(bytes(reply))
-
-    async def unprepare_v1beta1(
-        request: v1beta1.NodeUnprepareResourcesRequest,
-    ) -> v1beta1.NodeUnprepareResourcesResponse:
-        reply = await unprepare_v1(v1.NodeUnprepareResourcesRequest.parse(bytes(request)))
-        return v1beta1.NodeUnprepareResourcesResponse.parse(bytes(reply))
+        return reply
 
     return (
         methods.NODE_PREPARE_RESOURCES_V1.handled_by(prepare_v1),
         methods.NODE_UNPREPARE_RESOURCES_V1.handled_by(unprepare_v1),
-        methods.NODE_PREPARE_RESOURCES_V1BETA1.handled_by(prepare_v1beta1),
-        methods.NODE_UNPREPARE_RESOURCES_V1BETA1.handled_by(unprepare_v1beta1),
+        older_methods.NODE_PREPARE_RESOURCES_V1BETA1.handled_by(prepare_v1beta1),
+        older_methods.NODE_UNPREPARE_RESOURCES_V1BETA1.handled_by(unprepare_v1),
     )
 
 

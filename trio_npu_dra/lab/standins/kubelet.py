@@ -19,10 +19,9 @@ import trio
 from trio_npu_dra.kit.base.backoff import Backoff
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Channel, RpcError, methods, open_channel
+from trio_npu_dra.kit.grpc import Channel, RpcError, methods, older_methods, open_channel
 from trio_npu_dra.kit.grpc._generated import v1 as health_v1
-from trio_npu_dra.kit.grpc._generated import v1alpha1 as health_v1alpha1
-from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1, v1beta1
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.grpc._generated.pluginregistration import (
     InfoRequest,
     PluginInfo,
@@ -96,17 +95,12 @@ class Kubelet:
             RpcError: The call as a whole failed.
         """
         request = v1.NodePrepareResourcesRequest(claims=list(claims))
-        if self.service == "v1.DRAPlugin":
-            reply = await self._channel.unary(
-                methods.NODE_PREPARE_RESOURCES_V1, request, timeout_seconds=self._call_seconds
-            )
-        else:
-            older = await self._channel.unary(
-                methods.NODE_PREPARE_RESOURCES_V1BETA1,
-                v1beta1.NodePrepareResourcesRequest.parse(bytes(request)),
-                timeout_seconds=self._call_seconds,
-            )
-            reply = v1.NodePrepareResourcesResponse.parse(bytes(older))
+        method = (
+            methods.NODE_PREPARE_RESOURCES_V1
+            if self.service == "v1.DRAPlugin"
+            else older_methods.NODE_PREPARE_RESOURCES_V1BETA1
+        )
+        reply = await self._channel.unary(method, request, timeout_seconds=self._call_seconds)
         _check_complete(claims, reply.claims)
         return reply.claims
 
@@ -121,48 +115,31 @@ class Kubelet:
             RpcError: The call as a whole failed.
         """
         request = v1.NodeUnprepareResourcesRequest(claims=list(claims))
-        if self.service == "v1.DRAPlugin":
-            reply = await self._channel.unary(
-                methods.NODE_UNPREPARE_RESOURCES_V1, request, timeout_seconds=self._call_seconds
-            )
-        else:
-            older = await self._channel.unary(
-                methods.NODE_UNPREPARE_RESOURCES_V1BETA1,
-                v1beta1.NodeUnprepareResourcesRequest.parse(bytes(request)),
-                timeout_seconds=self._call_seconds,
-            )
-            reply = v1.NodeUnprepareResourcesResponse.parse(bytes(older))
+        method = (
+            methods.NODE_UNPREPARE_RESOURCES_V1
+            if self.service == "v1.DRAPlugin"
+            else older_methods.NODE_UNPREPARE_RESOURCES_V1BETA1
+        )
+        reply = await self._channel.unary(method, request, timeout_seconds=self._call_seconds)
         _check_complete(claims, reply.claims)
         return {uid: answer.error for uid, answer in reply.claims.items()}
 
     async def watch_health(self, version: str) -> None:
         """Keep `health` up to date over one stream after another, until cancelled."""
+        method = (
+            methods.NODE_WATCH_RESOURCES_V1
+            if version == "v1"
+            else older_methods.NODE_WATCH_RESOURCES_V1ALPHA1
+        )
         while True:
             try:
-                if version == "v1":
-                    await self._watch_v1()
-                else:
-                    await self._watch_v1alpha1()
+                async with self._channel.stream(method, method.request()) as replies:
+                    async for reply in replies:
+                        self.health.set(_by_device(reply))
             except RpcError:
                 pass  # the real kubelet also just tries again
             self.health.set({})
             await trio.sleep(WATCH_AGAIN_SECONDS)
-
-    async def _watch_v1(self) -> None:
-        async with self._channel.stream(
-            methods.NODE_WATCH_RESOURCES_V1, health_v1.NodeWatchResourcesRequest()
-        ) as replies:
-            async for reply in replies:
-                self.health.set(_by_device(reply))
-
-    async def _watch_v1alpha1(self) -> None:
-        async with self._channel.stream(
-            methods.NODE_WATCH_RESOURCES_V1ALPHA1, health_v1alpha1.NodeWatchResourcesRequest()
-        ) as replies:
-            async for reply in replies:
-                self.health.set(
-                    _by_device(health_v1.NodeWatchResourcesResponse.parse(bytes(reply)))
-                )
 
 
 @asynccontextmanager
