@@ -8,6 +8,8 @@ from typing import Final
 from trio_npu_dra import __version__
 
 UNKNOWN: Final = "unknown"
+USER_AGENT: Final = f"trio-npu-dra/{__version__}"
+"""What the API server's audit log calls every program of this build."""
 
 
 def _built() -> str:

@@ -33,8 +33,8 @@ ROOMS = {
     "kit.kubelet.registration",
     *("agent.claims", "agent.cli", "agent.config", "agent.daemon", "agent.devices", "agent.holds"),
     *("agent.control.server", "agent.report.device_health"),
-    *("agent.observe.inbox", "agent.observe.latency", "agent.observe.logs"),
-    *("agent.observe.self_check", "agent.observe.signals", "agent.settings"),
+    *("agent.observe.inbox", "agent.observe.latency", "agent.observe.self_check"),
+    "agent.settings",
 }
 """The same of our own: rooms, or modules of those that are not needed as a whole."""
 

@@ -7,11 +7,11 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 
 from trio_npu_dra.kit.base.errors import DriverError
-from trio_npu_dra.kit.base.terminal import say
+from trio_npu_dra.kit.base.terminal import say_errors
 from trio_npu_dra.revision import full_version
 
 _ENVIRONMENT = {
@@ -63,8 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = command.run(flags.parse_args(words[1:]))
     except* DriverError as group:
-        for error in _leaves(group):
-            say(f"npu-dra {chosen.command}: {error}", stream=sys.stderr)
+        say_errors(f"npu-dra {chosen.command}", group)
     return code
 
 
@@ -84,15 +83,6 @@ def _imported(command: str) -> ModuleType:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors in the groups that nurseries put around them."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import os
 import trio
 
 from trio_npu_dra.agent import daemon
-from trio_npu_dra.agent.observe import logs
 from trio_npu_dra.agent.settings import Settings, add_flags
+from trio_npu_dra.kit.base import logs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

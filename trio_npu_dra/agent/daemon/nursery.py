@@ -22,7 +22,6 @@ from trio_npu_dra.agent.daemon import deferred
 from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.daemon.publishing import publish_chips
 from trio_npu_dra.agent.observe.self_check import SelfCheck
-from trio_npu_dra.agent.observe.signals import receive_signals
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.occupancy import is_any_occupied
@@ -31,9 +30,11 @@ from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.base.after_reply import AfterReply
+from trio_npu_dra.kit.base.signals import receive_signals
 from trio_npu_dra.kit.http import LateHandler, serve_http
 from trio_npu_dra.kit.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kit.kubelet.probes import Probes, serve_probes
+from trio_npu_dra.revision import USER_AGENT
 
 GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
@@ -56,7 +57,7 @@ async def run(
     node = NodeContext(settings)
     deferred.select_chips(node)
     async with (
-        open_client(load_credentials(settings.kubeconfig)) as kube,
+        open_client(load_credentials(settings.kubeconfig), user_agent=USER_AGENT) as kube,
         open_worker() as worker,
         trio.open_nursery() as support,
     ):

@@ -1,4 +1,4 @@
-"""What operators and their tools see of the daemon: log lines, metrics and probes.
+"""What operators and their tools see of the daemon: metrics and probes.
 
 It reads the other rooms' facts and changes none. Prometheus stays here. Its face is a list of
 modules, as the daemon loads the metrics after its start.
@@ -8,10 +8,8 @@ __all__ = [
     "catalog",
     "inbox",
     "latency",
-    "logs",
     "metrics",
     "pages",
     "self_check",
-    "signals",
     "state",
 ]

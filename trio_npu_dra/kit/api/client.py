@@ -9,7 +9,6 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from trio_npu_dra import __version__
 from trio_npu_dra.kit.api import paths
 from trio_npu_dra.kit.api.answers import Status, refusal
 from trio_npu_dra.kit.api.bodies import LIST_LIMIT
@@ -320,11 +319,19 @@ class KubeClient:
 
 @asynccontextmanager
 async def open_client(
-    credentials: Credentials, *, deadline: float = REQUEST_DEADLINE
+    credentials: Credentials,
+    *,
+    user_agent: str = "dra-driver",
+    deadline: float = REQUEST_DEADLINE,
 ) -> AsyncIterator[KubeClient]:
-    """A client for the block; *deadline* is in seconds for one request in all."""
-    agent = f"trio-npu-dra/{__version__}"
-    transport = Transport(credentials, deadline=deadline, user_agent=agent)
+    """A client for the block.
+
+    Args:
+        credentials: Where the API server is, and who we are there.
+        user_agent: For the API server's audit log.
+        deadline: Seconds for one request in all.
+    """
+    transport = Transport(credentials, deadline=deadline, user_agent=user_agent)
     try:
         yield KubeClient(transport)
     finally:

@@ -1,4 +1,4 @@
-"""Errors, files, locks, time and values that tasks wait for: the ground of all other rooms.
+"""Errors, files, locks, time, logs and values that tasks wait for: the ground of all other rooms.
 
 Rooms import its modules. It must not know devices, the kubelet or the API server.
 """
@@ -11,7 +11,9 @@ __all__ = [
     "file_lock",
     "health",
     "last_result",
+    "logs",
     "observable",
+    "signals",
     "storage",
     "terminal",
     "watchdog",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import Final, TextIO
 
 _BLANK: Final = re.compile(
@@ -31,3 +32,12 @@ def visible(text: str) -> str:
 def say(*lines: str, stream: TextIO | None = None) -> None:
     """Print lines, on standard output by default."""
     print("".join(f"{visible(line)}\n" for line in lines), end="", file=stream, flush=True)
+
+
+def say_errors(program: str, error: BaseException) -> None:
+    """Print a line for an error on standard error, or for each in the groups of nurseries."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            say_errors(program, inner)
+    else:
+        say(f"{program}: {error}", stream=sys.stderr)

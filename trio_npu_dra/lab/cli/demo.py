@@ -18,7 +18,6 @@ import trio
 import yaml
 
 from trio_npu_dra.agent import daemon
-from trio_npu_dra.agent.observe import logs
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.kit.api.objects import (
     Allocation,
@@ -30,6 +29,7 @@ from trio_npu_dra.kit.api.objects import (
     ResourceClaimStatus,
     ResourceSlice,
 )
+from trio_npu_dra.kit.base import logs
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.terminal import say
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim

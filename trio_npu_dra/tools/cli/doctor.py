@@ -11,9 +11,9 @@ from typing import Any
 
 import trio
 
-from trio_npu_dra.agent.observe import logs
 from trio_npu_dra.agent.settings import MeetingSettings, add_flags, host_node_name
 from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.kit.base import logs
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.terminal import say
 from trio_npu_dra.tools.cli import table

@@ -22,7 +22,6 @@ from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.availability import pool_offers
 from trio_npu_dra.agent.holds.snapshot import read_holds
-from trio_npu_dra.agent.observe import logs
 from trio_npu_dra.agent.settings import NodeSettings, add_flags, host_node_name
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.ascend_driver import load_library
@@ -39,6 +38,7 @@ from trio_npu_dra.kit.api.objects import (
     OwnerReference,
     ResourceSlice,
 )
+from trio_npu_dra.kit.base import logs
 from trio_npu_dra.kit.base.boot import SteadyClock
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.storage import translated

@@ -23,8 +23,8 @@ from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
 from trio_npu_dra.kit.api.kubeconfig import files_of_person, read_context
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Gone, NotFound, Unavailable
-from trio_npu_dra.kit.base.terminal import say, visible
-from trio_npu_dra.revision import full_version
+from trio_npu_dra.kit.base.terminal import say, say_errors, visible
+from trio_npu_dra.revision import USER_AGENT, full_version
 from trio_npu_dra.tools.login.login import log_in
 
 if TYPE_CHECKING:
@@ -64,15 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except* DriverError as group:
         code = 1
-        for error in _leaves(group):
-            say(f"kubectl npu: {error}", stream=sys.stderr)
+        say_errors("kubectl npu", group)
     return code
-
-
-def _leaves(error: BaseException) -> Iterable[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
-    return [error]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -156,7 +149,7 @@ async def _run(asked: argparse.Namespace) -> None:
         raise ConfigError(f"`list` takes no name: `kubectl npu node {asked.name}` shows one node")
     credentials, usual = await _credentials(asked)
     asked.namespace = asked.namespace or usual
-    async with open_client(credentials) as client:
+    async with open_client(credentials, user_agent=USER_AGENT) as client:
         await _print_answers(client, asked)
 
 

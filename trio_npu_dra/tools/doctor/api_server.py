@@ -13,6 +13,7 @@ from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.kit.base.errors import ConfigError, KubeError
+from trio_npu_dra.revision import USER_AGENT
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
 
 _PATIENCE_SECONDS = 5.0  # of one request: a person waits
@@ -51,7 +52,9 @@ async def look(
         return ServerView(unasked="the name of this Node is not known")
     try:
         credentials = load_credentials(kubeconfig)
-        async with open_client(credentials, deadline=_PATIENCE_SECONDS) as client:
+        async with open_client(
+            credentials, user_agent=USER_AGENT, deadline=_PATIENCE_SECONDS
+        ) as client:
             found = await _ask(client, node_name)
             if found.serves_dra:
                 return await _with_unneeded(client, found, entries, driver_name)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from trio_npu_dra.agent.observe import logs
+from trio_npu_dra.kit.base import logs
 
 
 @pytest.fixture(autouse=True)
