@@ -208,6 +208,8 @@ async def test_a_request_that_is_reset_reaches_no_handler(path: Path) -> None:
                 await peer.until(h2.events.WindowUpdated)
                 window = peer.h2.outbound_flow_control_window
             await peer.flush()
+        peer.h2.reset_stream(peer.call())  # whole, and reset before it is answered
+        await peer.flush()
         peer.call()
         assert await peer.status() is Status.OK
     assert asked == ["hello"]

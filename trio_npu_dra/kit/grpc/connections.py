@@ -55,6 +55,7 @@ class PeerConnection:
 
     Args:
         accepted: Its socket; does not block.
+        address: Of its peer.
         connections: All of the server.
         answer: Answers its calls.
 
@@ -66,7 +67,9 @@ class PeerConnection:
         blocked_since: Since when it does not read what we send; infinity if it does.
     """
 
-    def __init__(self, accepted: socket.socket, connections: Connections, answer: Answer) -> None:
+    def __init__(
+        self, accepted: socket.socket, address: Any, connections: Connections, answer: Answer
+    ) -> None:
         self.since = self.used = trio.current_time()
         self.greeted = False
         self.streams: dict[int, Stream[Any, Any]] = {}
@@ -74,7 +77,7 @@ class PeerConnection:
         self._limits = connections.limits
         self._answer = answer
         self._http2 = Connection(accepted, _limited(self._limits))
-        self._peer = Peer(accepted.getpeername())
+        self._peer = Peer(address)
         self._budget = FrameBudget(self._limits)
         self._scope = trio.CancelScope()
         self._has_request = False

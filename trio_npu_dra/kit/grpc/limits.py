@@ -17,7 +17,7 @@ class Limits:
 
     Attributes:
         connections: Open at once. One more displaces another, in the order of
-            `server_connections`: so a peer that was there first cannot lock the kubelet out.
+            `connections`: so a peer that was there first cannot lock the kubelet out.
         newcomer_seconds: How long a connection has to begin its first call before it can be
             displaced. This also sets the pace at which a flood of connections is accepted: 320 a
             second.

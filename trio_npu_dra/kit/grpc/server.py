@@ -97,14 +97,14 @@ async def _accept(
         await trio.lowlevel.wait_readable(listener.socket)
         await connections.place()
         try:
-            accepted, _ = listener.socket.accept()
+            accepted, address = listener.socket.accept()
         except OSError as error:
             if error.errno in _NO_ROOM:
                 log.warning("cannot accept gRPC connections", extra={"error": error.strerror})
                 await trio.sleep(ACCEPT_PAUSE_SECONDS)
             continue  # its peer may have gone
         accepted.setblocking(False)
-        connection = PeerConnection(accepted, connections, answer)
+        connection = PeerConnection(accepted, address, connections, answer)
         connections.add(connection)
         nursery.start_soon(connection.run)
 
@@ -167,6 +167,7 @@ class _Calls:
             if not cardinality.client_streaming:
                 await call.receive_request()
             call.scope.deadline = call.ends_at
+            await trio.lowlevel.checkpoint_if_cancelled()  # the peer may have reset it meanwhile
             with (
                 self.streams if cardinality.server_streaming else self.unary,
                 peer.answering(watch=cardinality.server_streaming),
