@@ -1,14 +1,9 @@
-"""CDI files: what the container runtime adds to a container that uses a claim.
-
-Each claim has one file. Device names carry the claim's UID, so no name is ever used again for
-something else, and a runtime's cache cannot be wrong.
-"""
+"""What the CDI files of claims say: the device nodes, mounts, variables and hooks of containers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -33,11 +28,9 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.ascend.unified_bus import topology_file
 from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.cdi import CDI_VERSION, CdiFiles
 from trio_npu_dra.kit.base.errors import ForeignFile
 
-_CDI_VERSION = "0.5.0"  # the lowest with hostPath and with names that start with a digit
-_CLASS = "npu"
-_MODE = 0o644
 _TOPOLOGY = "HCCL_TOPO_FILE_PATH"
 _NPU_NODE = re.compile(r"/dev/davinci(\d+)")
 
@@ -122,45 +115,17 @@ def _node(path: str, host_path: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CdiFolder:
+class CdiFolder(CdiFiles):
     """The CDI files of this driver in one folder.
 
     Attributes:
-        root: The node's folder, in which other drivers write too; made when missing.
-        driver_name: The vendor of the CDI kind, and the start of our files' names.
         host: The host whose files and device nodes containers get.
         libraries: How containers find the Ascend driver's libraries.
     """
 
-    root: Path
-    driver_name: str
+    device_class: str = "npu"
     host: Host
     libraries: Libraries
-
-    def device_id(self, uid: str, device: str, share_id: str | None = None) -> str:
-        """The qualified CDI name that the kubelet hands to the runtime."""
-        return f"{self.driver_name}/{_CLASS}={_device_name(uid, device, share_id)}"
-
-    def write(self, uid: str, spec: Mapping[str, Any]) -> bool:
-        """Write a claim's file for all to read, unless it is right.
-
-        Returns:
-            Whether the file was missing or wrong.
-
-        Raises:
-            StorageError: The disk is full, read-only, or fails.
-        """
-        content = to_json(spec) + b"\n"
-        path = self.path(uid)
-        if storage.holds(path, content, mode=_MODE):
-            return False
-        with storage.translated(f"make {self.root}"):
-            self.root.mkdir(parents=True, exist_ok=True)
-        # Without fsync: the record has the whole spec. A power cut may leave an empty file; our
-        # next start writes or removes it before it prepares any claim, and until then a runtime
-        # logs that it cannot read the file, and goes on.
-        storage.write_atomic(path, content, mode=_MODE, sync=False)
-        return True
 
     def hands_out(self, uid: str, nodes: Collection[str]) -> bool:
         """Whether a claim's file, whole or damaged, names one of the host's *nodes*.
@@ -174,41 +139,13 @@ class CdiFolder:
             return False
         return any(f'"{node}"'.encode() in content for node in nodes)
 
-    def remove(self, uid: str) -> None:
-        """Remove a claim's file if it exists.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
-        storage.remove(self.path(uid))
-
-    def scan(self) -> dict[str, bool]:
-        """The claims with a file, by UID; true for a regular file with the right owner and mode.
-
-        Raises:
-            StorageError: The folder cannot be read.
-        """
-        prefix, suffix = self._prefix, ".json"
-        found: dict[str, bool] = {}
-        with storage.translated(f"read {self.root}"):
-            try:
-                paths = list(self.root.iterdir())
-            except FileNotFoundError:
-                return {}
-            for path in paths:
-                if path.name.startswith(prefix) and path.name.endswith(suffix):
-                    uid = path.name.removeprefix(prefix).removesuffix(suffix)
-                    with suppress(FileNotFoundError):  # another instance has just removed it
-                        found[uid] = storage.has_form(path.lstat(), mode=_MODE)
-        return found
-
     def remove_unfinished(self) -> None:
         """Remove the temporary files of killed writers.
 
         Raises:
             StorageError: The folder cannot be read.
         """
-        storage.remove_unfinished(self.root, self._prefix)
+        CdiFiles.remove_unfinished(self)
         storage.remove_unfinished(self.root, library_hook.prefix(self.driver_name))
 
     def remove_unused_hooks(self, specs: Iterable[Mapping[str, Any] | None]) -> None:
@@ -231,14 +168,6 @@ class CdiFolder:
     def devices_path(self) -> Path:
         """The one file of a device plugin's devices (`device_plugin.cdi_file`)."""
         return self.root / f"{self.driver_name}-device.json"
-
-    def path(self, uid: str) -> Path:
-        """The file of a claim."""
-        return self.root / f"{self._prefix}{uid}.json"
-
-    @property
-    def _prefix(self) -> str:
-        return f"{self.driver_name}-{_CLASS}_"
 
     def render(
         self,
@@ -277,8 +206,8 @@ class CdiFolder:
         for given in allocation:
             shares.setdefault(given.device, {})[given.share_id] = None
         return {
-            "cdiVersion": _CDI_VERSION,
-            "kind": f"{self.driver_name}/{_CLASS}",
+            "cdiVersion": CDI_VERSION,
+            "kind": self.kind,
             "containerEdits": _joined(
                 {
                     "env": [f"ASCEND_VISIBLE_DEVICES={_visible_devices(devices)}"],
@@ -289,7 +218,7 @@ class CdiFolder:
             ),
             "devices": [
                 {
-                    "name": _device_name(uid, device.device, share_id),
+                    "name": self.device_name(uid, device.device, share_id),
                     "containerEdits": _joined(
                         {"deviceNodes": [_node(*paths) for paths in device.nodes.items()]},
                         *(own for own, all_ in zip(of_device, common, strict=True) if own != all_),
@@ -320,11 +249,6 @@ class CdiFolder:
             {"env": [f"{name}={value}" for name, value in config.env]},
             {"mounts": [_mount(mount) for mount in (*driver_files, *bus_files)]},
         )
-
-
-def _device_name(uid: str, device: str, share_id: str | None) -> str:
-    """The CDI name of a device, or of one share of it: the kubelet reports health by name."""
-    return f"{uid}-{device}" if share_id is None else f"{uid}-{device}-{share_id}"
 
 
 def _numbers(nodes: Iterable[str]) -> set[int]:

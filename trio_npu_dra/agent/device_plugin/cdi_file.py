@@ -17,18 +17,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from pydantic import BaseModel
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.device_plugin.names import parse_cdi_name
 from trio_npu_dra.agent.holds.entry import HeldDevice
 from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.cdi import write_spec
 from trio_npu_dra.kit.base.errors import DriverError, StorageError
 
 log = logging.getLogger(__name__)
 
 _CLASS: Final = "device"
-_MODE: Final = 0o644
 
 
 class _ListedDevice(BaseModel):
@@ -84,11 +84,7 @@ class DevicesFile:
         spec["kind"] = f"{self._folder.driver_name}/{_CLASS}"
         for id_, device in zip(devices, spec["devices"], strict=True):
             device["name"] = id_
-        content = to_json(spec) + b"\n"
-        if not storage.holds(path, content, mode=_MODE):
-            with storage.translated(f"make {path.parent}"):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            storage.write_atomic(path, content, mode=_MODE, sync=False)
+        if write_spec(path, spec):
             log.info("CDI file written", extra={"path": str(path), "devices": list(devices)})
 
     def keep(self, devices: Mapping[str, HeldDevice]) -> None:

@@ -7,6 +7,7 @@ __all__ = [
     "after_reply",
     "backoff",
     "boot",
+    "cdi",
     "errors",
     "file_lock",
     "health",
