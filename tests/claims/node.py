@@ -12,7 +12,7 @@ import trio
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.patience import Patience
-from trio_npu_dra.agent.claims.planner import ClaimPlanner, ClaimReader
+from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.service import CallAnswered, NodeClaims
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.holds.ledger import Ledger
@@ -20,6 +20,7 @@ from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode
+from trio_npu_dra.kit.api.claims import ClaimReader
 from trio_npu_dra.kit.api.objects import (
     Allocation,
     AllocationConfiguration,

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from tests.claims.node import FakeClaims, NodeOnDisk, claim, ref, result
-from trio_npu_dra.agent.claims.planner import ClaimReader
+from trio_npu_dra.kit.api.claims import ClaimReader
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
 from trio_npu_dra.kit.api.objects import ResourceClaim

@@ -11,6 +11,7 @@ from trio_npu_dra.agent.config.model import MAX_OF_CLAIM
 from trio_npu_dra.agent.config.refusals import parse_config, show
 from trio_npu_dra.agent.holds.entry import Allocated
 from trio_npu_dra.ascend.offers import Offer
+from trio_npu_dra.kit.api.claims import base_request, results_of
 from trio_npu_dra.kit.api.objects import (
     AllocationConfiguration,
     AllocationResult,
@@ -18,15 +19,11 @@ from trio_npu_dra.kit.api.objects import (
 )
 from trio_npu_dra.kit.base.errors import (
     ClaimError,
-    ClaimNotAllocated,
     ClaimUnavailable,
     InvalidOpaqueConfig,
     UnknownDevice,
 )
 from trio_npu_dra.kit.kubelet.driver import ClaimRef
-
-MAX_RESULTS = 32
-"""Results of one allocation (resource.k8s.io/v1, AllocationResultsMaxSize)."""
 
 _SHOWN: Final = 16
 """At most so many devices of a node in an error: a node of partitions has hundreds."""
@@ -49,39 +46,16 @@ def allocation_of(
         pool_name: The one pool of this node.
 
     Raises:
-        ClaimNotAllocated: The claim was replaced, or has no result for this driver.
-        UnknownDevice: A result is of another pool.
         InvalidOpaqueConfig: A config for this driver is wrong, or two contradict each other.
-        ClaimError: The allocation is larger than Kubernetes allows.
+        ClaimError: As `results_of`.
     """
-    if claim.metadata.uid != ref.uid:
-        raise ClaimNotAllocated(
-            f"the claim was replaced: the pod uses UID {ref.uid}, "
-            f"and {ref.namespace}/{ref.name} now has UID {claim.metadata.uid}"
-        )
-    if claim.status.allocation is None:
-        raise ClaimNotAllocated("the claim is not allocated")
-    devices = claim.status.allocation.devices
-    if len(devices.results) > MAX_RESULTS:
-        raise ClaimError(
-            f"the claim's allocation has {len(devices.results)} results, "
-            f"Kubernetes allows {MAX_RESULTS}"
-        )
-    results = [result for result in devices.results if result.driver == driver_name]
-    if not results:
-        raise ClaimNotAllocated(f"the claim's allocation has no device of driver {driver_name}")
-    configs = _configs(devices.config, results, driver_name)
+    results = results_of(claim, uid=ref.uid, driver_name=driver_name, pool_name=pool_name)
+    assert claim.status.allocation is not None  # it has results
+    configs = _configs(claim.status.allocation.devices.config, results, driver_name)
     requests: dict[tuple[str, bool, str | None], dict[str, None]] = {}
     for result in results:
-        # Without a result of another pool the pod would start with fewer NPUs than it was given;
-        # with a device of that name in this pool it would get another NPU.
-        if result.pool != pool_name:
-            raise UnknownDevice(
-                f"device {result.device} is allocated from pool {result.pool}, "
-                f"and this node serves only pool {pool_name}"
-            )
         access = (result.device, bool(result.admin_access), result.share_id)
-        requests.setdefault(access, {})[_base(result.request)] = None
+        requests.setdefault(access, {})[base_request(result.request)] = None
     return tuple(
         Allocated(
             requests=tuple(names),
@@ -203,7 +177,7 @@ def _configs(
 
 def _is_for(names: Sequence[str], request: str) -> bool:
     """Whether a config for these requests applies to *request*, which may be a subrequest."""
-    return not names or request in names or _base(request) in names
+    return not names or request in names or base_request(request) in names
 
 
 def _check_values(
@@ -214,7 +188,7 @@ def _check_values(
     for device, config in configs.items():
         values = [(f"env {name}", value) for name, value in config.env]
         for name, value in (*values, ("visibleDevices", config.visible_devices)):
-            here = _base(requests[device][0])
+            here = base_request(requests[device][0])
             there, other = first.setdefault(name, (here, value))
             if other != value:
                 raise InvalidOpaqueConfig(
@@ -222,8 +196,3 @@ def _check_values(
                     f"and {show(value)}, and a container that uses both can have one only: write "
                     "one value for both, or make two claims"
                 )
-
-
-def _base(request: str) -> str:
-    """The request without its subrequest, as the kubelet knows it."""
-    return request.partition("/")[0]

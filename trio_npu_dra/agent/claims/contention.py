@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trio_npu_dra.agent.claims.allocation import allocation_of
-from trio_npu_dra.agent.claims.planner import ClaimReader
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind, SharedClaim
 from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.kit.api.claims import ClaimReader
 from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base.errors import ClaimError
 from trio_npu_dra.kit.base.observable import Observable

@@ -16,10 +16,10 @@ from functools import partial
 
 import trio
 
-from trio_npu_dra.agent.claims.planner import ClaimReader
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.kit.api.claims import ClaimReader
 from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import KubeError, NotFound, StorageError, Unreadable

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
@@ -23,32 +23,12 @@ from trio_npu_dra.ascend.container import DeviceNode, chip_nodes, partition_node
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import Offer, PartitionMode, Standing
-from trio_npu_dra.kit.api.objects import ResourceClaim
-from trio_npu_dra.kit.base.errors import ClaimNotAllocated, DriverError, NotFound
+from trio_npu_dra.kit.api.claims import ClaimReader, read_claim
+from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.driver import ClaimRef
 
 _LOOK_SECONDS: Final = 1.0  # how long a look at the node counts
-
-
-class ClaimReader(Protocol):
-    """Reads claims; `api.client.KubeClient` is one."""
-
-    async def get(
-        self,
-        kind: type[ResourceClaim],
-        name: str,
-        namespace: str | None = None,
-        *,
-        is_cached: bool = False,
-    ) -> ResourceClaim:
-        """Read one claim.
-
-        Raises:
-            NotFound: It does not exist.
-            KubeError: Refused or unreachable.
-        """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +107,7 @@ class ClaimPlanner:
             ClaimError: It cannot be prepared; the subclass says why.
             KubeError: The API server refused or is unreachable.
         """
-        try:
-            claim = await self.reader.get(ResourceClaim, ref.name, ref.namespace)
-        except NotFound:
-            raise ClaimNotAllocated("the claim does not exist any more") from None
+        claim = await read_claim(self.reader, ref.name, ref.namespace)
         allocation = allocation_of(
             claim, ref, driver_name=self.driver_name, pool_name=self.pool_name
         )

@@ -18,6 +18,7 @@ outage: then `retry` waits up to five minutes.
 
 __all__ = [
     "applied",
+    "claims",
     "client",
     "credentials",
     "kubeconfig",
