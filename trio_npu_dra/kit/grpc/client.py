@@ -17,9 +17,8 @@ from h2.errors import ErrorCodes
 
 from trio_npu_dra.kit.grpc.http2 import Connection, Inbound, Protocol, StreamEnded
 from trio_npu_dra.kit.grpc.known_fields import read_known
-from trio_npu_dra.kit.grpc.messages import encode
+from trio_npu_dra.kit.grpc.messages import PREFIX, encode
 from trio_npu_dra.kit.grpc.service import ReplyT, RequestT, RpcError, StreamMethod, UnaryMethod
-from trio_npu_dra.kit.grpc.stream import PREFIX
 
 _SKIPPED_BYTES: Final = 16 << 10
 
@@ -252,8 +251,8 @@ class Channel:
         reply = connection.replies[number]
         try:
             with reply.asking, suppress(StreamEnded):  # the reply says why
-                await connection.http2.send_data(number, PREFIX.pack(False, len(data)) + data)
-                connection.http2.end_stream(number)
+                await connection.http2.send_data(number, data, end=True)
+                connection.http2.flush()
                 reply.is_asked = True
             yield reply
         finally:

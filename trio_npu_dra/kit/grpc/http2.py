@@ -95,8 +95,13 @@ class Connection:
             del self._waiting[self]
             self.wake_senders()
 
-    async def send_data(self, stream: int, data: bytes) -> None:
+    async def send_data(self, stream: int, data: bytes, *, end: bool = False) -> None:
         """Send data as fast as the peer reads it; `flush` sends the last part.
+
+        Args:
+            stream: The number of the stream.
+            data: Not empty.
+            end: Whether it ends our side of the stream.
 
         Raises:
             StreamEnded: There is no such stream any more.
@@ -109,8 +114,8 @@ class Connection:
                 if size > 0:
                     if sent:
                         self.flush()
-                    self.h2.send_data(stream, data[sent : sent + size])
-                    sent += size
+                    part, sent = data[sent : sent + size], sent + size
+                    self.h2.send_data(stream, part, end_stream=end and sent == len(data))
                 else:
                     self._waiting.setdefault(mark, trio.current_time())
                     self.flush()
@@ -130,18 +135,6 @@ class Connection:
             self.h2.send_headers(stream, headers, end_stream=end)
         except h2.exceptions.ProtocolError as error:
             raise StreamEnded(str(error)) from error
-
-    def end_stream(self, stream: int) -> None:
-        """End our side of a stream.
-
-        Raises:
-            StreamEnded: There is no such stream any more.
-        """
-        try:
-            self.h2.end_stream(stream)
-        except h2.exceptions.ProtocolError as error:
-            raise StreamEnded(str(error)) from error
-        self.flush()
 
     def wake_senders(self) -> None:
         """Let those look who wait to send: a window has grown, or a stream has ended."""

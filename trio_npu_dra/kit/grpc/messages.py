@@ -5,11 +5,15 @@ A field of another type than declared is refused, which betterproto2 lets pass.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 from betterproto2 import Message
+
+PREFIX: Final = struct.Struct(">?I")
+"""Before each message: whether it is compressed, and its length."""
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -41,11 +45,11 @@ def decode(data: bytes, message_type: type) -> Any:
 
 
 def encode(message: Any, message_type: Any) -> bytes:
-    """The bytes of a message; raises TypeError if it is of another type."""
+    """A message as it stands on the wire; raises TypeError if it is of another type."""
     if not isinstance(message, message_type):
         raise TypeError(f"{message_type.__name__} expected, {type(message).__name__} given")
     data: bytes = message.SerializeToString()
-    return data
+    return PREFIX.pack(False, len(data)) + data
 
 
 def _flaw(message: Message) -> str:

@@ -9,9 +9,9 @@ import trio
 from grpclib.const import Status
 
 from trio_npu_dra.kit.grpc.limits import Limits
-from trio_npu_dra.kit.grpc.messages import decode
+from trio_npu_dra.kit.grpc.messages import PREFIX, decode
 from trio_npu_dra.kit.grpc.service import RpcError
-from trio_npu_dra.kit.grpc.stream import PREFIX, Stream
+from trio_npu_dra.kit.grpc.stream import Stream
 
 PIECE_BYTES = 16 << 10
 """How much of a request is read before it is counted."""

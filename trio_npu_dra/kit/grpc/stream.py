@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,9 +35,6 @@ Metadata: TypeAlias = Mapping[str, str | bytes] | Collection[tuple[str, str | by
 
 STATUS_TEXT_LIMIT: Final = 1024
 """Characters of an error's text: it travels in an HTTP/2 header."""
-
-PREFIX: Final = struct.Struct(">?I")
-"""Before each message: whether it is compressed, and its length."""
 
 _SUBTYPE: Final = "proto"
 _INITIAL: Final = [(":status", "200"), ("content-type", f"{GRPC_CONTENT_TYPE}+{_SUBTYPE}")]
@@ -225,7 +221,7 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
         self._has_message = True
         data = encode(message, self.handler.reply_type)
         try:
-            await self._connection.send_data(self._number, PREFIX.pack(False, len(data)) + data)
+            await self._connection.send_data(self._number, data)
         except StreamEnded:
             await trio.sleep_forever()  # the cancellation of this call is on its way
         if streaming:
