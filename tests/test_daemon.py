@@ -12,13 +12,13 @@ from dev.rig.parts import DRIVER, NODE, Rig
 from dev.rig.waiting import until
 from trio_npu_dra.agent import daemon
 from trio_npu_dra.agent.cli.main import main
-from trio_npu_dra.agent.daemon import publishing
 from trio_npu_dra.ascend.dcmi.errors import LibraryMissing
 from trio_npu_dra.kit.api.objects import Event, ResourceSlice
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     Claim,
     NodePrepareResourceResponse,
 )
+from trio_npu_dra.kit.kubelet import registration
 from trio_npu_dra.lab.simulator import Severity
 from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
 
@@ -43,7 +43,7 @@ async def test_nothing_is_scheduled_before_the_kubelet_knows_the_driver(
     rig: Rig, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first slice follows the registration: an earlier pod would wait for minutes."""
-    monkeypatch.setattr(publishing, "REGISTRATION_SECONDS", 60)  # enough for a slow machine
+    monkeypatch.setattr(registration, "PATIENCE_SECONDS", 60)  # enough for a slow machine
     caplog.set_level("INFO")
     async with rig.registered():
         await rig.published()
@@ -227,7 +227,7 @@ async def test_a_node_without_npus_publishes_an_empty_pool(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, device_plugin: str
 ) -> None:
     """A node without Ascend driver and hardware is no error, and has no resource."""
-    monkeypatch.setattr(publishing, "REGISTRATION_SECONDS", 0.01)  # no kubelet registers it
+    monkeypatch.setattr(registration, "PATIENCE_SECONDS", 0.01)  # no kubelet registers it
     bare = rig.folder / "bare"
     bare.mkdir()
     roots = {"host_root": bare, "dev_root": bare, "sysfs_root": bare}

@@ -52,7 +52,6 @@ class PublishingNode:
                 driver_name=self._driver_name,
                 pool=self.pool,
                 status=self.status,
-                node_uid=Observable(""),
                 on_event=self._note,
             )
 

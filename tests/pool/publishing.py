@@ -37,7 +37,6 @@ class Subject:
     def __init__(self, pool: PoolContent, state: ApiState) -> None:
         self.pool = Observable(pool)
         self.status = Observable(PublisherStatus())
-        self.node_uid = Observable("")
         self.state = state
         self.events: list[PoolAccepted | SliceWritten] = []
 
@@ -54,7 +53,6 @@ class Subject:
             driver_name=DRIVER,
             pool=self.pool,
             status=self.status,
-            node_uid=self.node_uid,
             on_event=self.events.append,
             task_status=task_status,
         )

@@ -22,6 +22,7 @@ from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.kit.api.objects import Event
 from trio_npu_dra.kit.base.errors import Conflict, Forbidden, KubeError, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.pool import PublisherStatus
 
 NPUS = 8
 WELL = board(*(npu(number) for number in range(NPUS)))
@@ -89,7 +90,7 @@ async def boards(
     tell = partial(
         write_events,
         node_name="node-a",
-        node_uid=Observable("n"),
+        publisher=Observable(PublisherStatus(node_uid="n")),
         component="npu.huawei.com",
         since=0,
     )

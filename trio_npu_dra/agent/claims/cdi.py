@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -28,13 +28,11 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.ascend.unified_bus import topology_file
 from trio_npu_dra.kit.base import storage
-from trio_npu_dra.kit.base.cdi import CDI_VERSION, CdiFiles
+from trio_npu_dra.kit.base.cdi import CdiFiles, Edits
 from trio_npu_dra.kit.base.errors import ForeignFile
 
 _TOPOLOGY = "HCCL_TOPO_FILE_PATH"
 _NPU_NODE = re.compile(r"/dev/davinci(\d+)")
-
-_Edits: TypeAlias = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,7 @@ class Libraries:
     usual: ContainerLibraries = "ldcache"
     hook: LibraryHook | None = None
 
-    def edits(self, wanted: ContainerLibraries | None) -> _Edits:
+    def edits(self, wanted: ContainerLibraries | None) -> Edits:
         """The edits where a config asks for *wanted*; None is a config that says nothing."""
         folders = [folder for folder in self.path.split(":") if folder]
         how = wanted or self.usual
@@ -87,7 +85,7 @@ def _visible_devices(devices: Iterable[HeldDevice]) -> str:
     return ",".join(map(str, sorted(_numbers(node for device in devices for node in device.nodes))))
 
 
-def _joined(*parts: _Edits) -> _Edits:
+def _joined(*parts: Edits) -> Edits:
     """Join edits; leave out empty lists, which CDI forbids."""
     kinds = ("env", "deviceNodes", "mounts", "hooks")
     whole = {kind: [one for part in parts for one in part.get(kind, ())] for kind in kinds}
@@ -205,10 +203,16 @@ class CdiFolder(CdiFiles):
         shares: dict[str, dict[str | None, None]] = {}
         for given in allocation:
             shares.setdefault(given.device, {})[given.share_id] = None
-        return {
-            "cdiVersion": CDI_VERSION,
-            "kind": self.kind,
-            "containerEdits": _joined(
+        return self.spec(
+            {
+                self.device_name(uid, device.device, share_id): _joined(
+                    {"deviceNodes": [_node(*paths) for paths in device.nodes.items()]},
+                    *(own for own, all_ in zip(of_device, common, strict=True) if own != all_),
+                )
+                for device, of_device in zip(devices, configured, strict=True)
+                for share_id in shares.get(device.device, (None,))
+            },
+            _joined(
                 {
                     "env": [f"ASCEND_VISIBLE_DEVICES={_visible_devices(devices)}"],
                     "deviceNodes": [_node(node.path, node.host_path) for node in shared_nodes],
@@ -216,25 +220,14 @@ class CdiFolder(CdiFiles):
                 *common,
                 {"mounts": [_mount(mount) for mount in files.extra_mounts()]},
             ),
-            "devices": [
-                {
-                    "name": self.device_name(uid, device.device, share_id),
-                    "containerEdits": _joined(
-                        {"deviceNodes": [_node(*paths) for paths in device.nodes.items()]},
-                        *(own for own, all_ in zip(of_device, common, strict=True) if own != all_),
-                    ),
-                }
-                for device, of_device in zip(devices, configured, strict=True)
-                for share_id in shares.get(device.device, (None,))
-            ],
-        }
+        )
 
     def _configured(
         self,
         device: HeldDevice,
         mounts: Mapping[ChipFamily, Iterable[Mount]],
         files: DriverFiles,
-    ) -> tuple[_Edits, ...]:
+    ) -> tuple[Edits, ...]:
         """The edits that a device's config asks for, in parts that are compared one by one."""
         config, family = device.config or DEFAULT_CONFIG, device.family
         driver_files = mounts[family] if config.driver_mounts and family else ()

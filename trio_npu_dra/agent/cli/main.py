@@ -10,8 +10,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from trio_npu_dra.kit.base.errors import DriverError
-from trio_npu_dra.kit.base.terminal import say_errors
+from trio_npu_dra.kit.base.terminal import exit_status
 from trio_npu_dra.revision import full_version
 
 _ENVIRONMENT = {
@@ -59,12 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         allow_abbrev=False,
     )
     command.add_arguments(flags)
-    code = 1
-    try:
-        code = command.run(flags.parse_args(words[1:]))
-    except* DriverError as group:
-        say_errors(f"npu-dra {chosen.command}", group)
-    return code
+    given = flags.parse_args(words[1:])
+    return exit_status(f"npu-dra {chosen.command}", lambda: command.run(given))
 
 
 def _imported(command: str) -> ModuleType:

@@ -82,7 +82,7 @@ async def report_chips(node: NodeContext, kube: KubeClient) -> None:
         events = partial(
             write_events,
             node_name=settings.node_name,
-            node_uid=node.node_uid,
+            publisher=node.publisher,
             component=settings.driver_name,
             since=node.started_at,
         )

@@ -89,7 +89,6 @@ class NodeContext:
         self.features: Observable[ServerFeatures | None] = Observable(None)
         self.pool = Observable(PoolContent())
         self.publisher = Observable(PublisherStatus())
-        self.node_uid: Observable[str] = Observable("")
         # set by kubelet
         self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
         # set for or by device_plugin (`NodePlugins`); as here on a node that has only claims

@@ -24,10 +24,8 @@ from trio_npu_dra.ascend.watcher import watch_board
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.base.observable import derive
 from trio_npu_dra.kit.kubelet.device_health import DeviceHealths
+from trio_npu_dra.kit.kubelet.registration import wait_registered
 from trio_npu_dra.kit.pool import PoolContent, publish, publisher_lock
-
-REGISTRATION_SECONDS = 2.0
-"""How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""
 
 
 async def publish_chips(
@@ -71,8 +69,7 @@ async def publish_chips(
             await node.features.wait_until(lambda features: features is not None)
             pool_of = node.offers, node.features, node.shared_for_claims
             await nursery.start(derive, node.pool, partial(_pool, node), *pool_of)
-            with trio.move_on_after(REGISTRATION_SECONDS):
-                await node.registration.wait_until(lambda status: status.registered)
+            await wait_registered(node.registration)
             if node.selection:
                 await node.pods_known.wait_until(bool)
                 # Without the delay of `lazily`: no pool may have what pods have.
@@ -85,7 +82,6 @@ async def publish_chips(
                 driver_name=node.settings.driver_name,
                 pool=node.pool,
                 status=node.publisher,
-                node_uid=node.node_uid,
                 on_event=node.published,
             )
 

@@ -25,6 +25,7 @@ from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Conflict, KubeError
 from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.pool import PublisherStatus
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ async def write_events(
     shared: Observable[Mapping[str, SharedClaim]],
     *,
     node_name: str,
-    node_uid: Observable[str],
+    publisher: Observable[PublisherStatus],
     component: str,
     since: float,
 ) -> NoReturn:
@@ -53,7 +54,7 @@ async def write_events(
         api_version=Node.group_version,
         kind=Node.kind_name,
         name=node_name,
-        uid=await node_uid.wait_until(bool),
+        uid=(await publisher.wait_until(lambda status: bool(status.node_uid))).node_uid,
     )
     series = EventSeries(component=component, node_name=node_name)
     arrived = trio.Event()

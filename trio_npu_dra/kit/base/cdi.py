@@ -6,19 +6,20 @@ something else, and a runtime's cache cannot be wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pydantic_core import to_json
 
 from trio_npu_dra.kit.base import storage
 
-CDI_VERSION: Final = "0.5.0"
-"""The lowest with hostPath and with names that start with a digit."""
+Edits: TypeAlias = Mapping[str, Sequence[Any]]
+"""What is added to a container: lists of env, deviceNodes, mounts and hooks, none of them empty."""
 
+_CDI_VERSION: Final = "0.5.0"  # the lowest with hostPath and with names that start with a digit
 _MODE: Final = 0o644
 
 
@@ -51,6 +52,15 @@ class CdiFiles:
     def device_id(self, uid: str, device: str, share_id: str | None = None) -> str:
         """The qualified CDI name that the kubelet hands to the runtime."""
         return f"{self.kind}={self.device_name(uid, device, share_id)}"
+
+    def spec(self, devices: Mapping[str, Edits], common: Edits | None = None) -> dict[str, Any]:
+        """A spec of devices by their CDI names; a container with any of them gets *common* too."""
+        return {
+            "cdiVersion": _CDI_VERSION,
+            "kind": self.kind,
+            "containerEdits": dict(common or {}),
+            "devices": [{"name": name, "containerEdits": edits} for name, edits in devices.items()],
+        }
 
     def path(self, uid: str) -> Path:
         """The file of a claim."""

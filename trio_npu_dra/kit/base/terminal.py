@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from typing import Final, TextIO
+
+from trio_npu_dra.kit.base.errors import DriverError
 
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
@@ -32,6 +35,16 @@ def visible(text: str) -> str:
 def say(*lines: str, stream: TextIO | None = None) -> None:
     """Print lines, on standard output by default."""
     print("".join(f"{visible(line)}\n" for line in lines), end="", file=stream, flush=True)
+
+
+def exit_status(program: str, run: Callable[[], int | None]) -> int:
+    """Run a program: its exit status, or 1 after a `DriverError`, which is said in one line."""
+    status: int | None = 1
+    try:
+        status = run()
+    except* DriverError as group:
+        say_errors(program, group)
+    return status or 0
 
 
 def say_errors(program: str, error: BaseException) -> None:

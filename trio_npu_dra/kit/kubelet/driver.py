@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from trio_npu_dra.kit.base.errors import DriverError
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +67,46 @@ class Driver(Protocol):
         Returns:
             One error text for each claim, by UID; empty on success.
         """
+
+
+class ClaimByClaim(ABC):
+    """A `Driver` that takes each claim of a call by itself: what it raises is that claim's error.
+
+    A driver that gains from the claims of a call together fulfils `Driver` instead.
+    """
+
+    @abstractmethod
+    async def prepare_claim(self, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
+        """Make the claim's devices usable, again if they are.
+
+        Raises:
+            DriverError: They cannot be; the message is for the owner of the pod.
+        """
+
+    @abstractmethod
+    async def unprepare_claim(self, ref: ClaimRef) -> None:
+        """Undo that, if it was done.
+
+        Raises:
+            DriverError: It cannot be undone now.
+        """
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
+        """Prepare one claim after the other; see `Driver`."""
+        results = {}
+        for ref in claims:
+            try:
+                results[ref.uid] = PrepareResult(devices=await self.prepare_claim(ref))
+            except DriverError as error:
+                results[ref.uid] = PrepareResult(error=str(error))
+        return results
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, str]:
+        """Unprepare one claim after the other; see `Driver`."""
+        errors = {ref.uid: "" for ref in claims}
+        for ref in claims:
+            try:
+                await self.unprepare_claim(ref)
+            except DriverError as error:
+                errors[ref.uid] = str(error)
+        return errors

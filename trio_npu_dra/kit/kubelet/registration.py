@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+import trio
+
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Route, methods
 from trio_npu_dra.kit.grpc._generated import pluginregistration
@@ -42,6 +44,19 @@ class RegistrationStatus:
 
 
 NOT_REGISTERED = RegistrationStatus(registered=False)
+
+PATIENCE_SECONDS = 2.0
+"""How long publishing waits for the kubelet, which retries a pod that came too early in minutes."""
+
+
+async def wait_registered(status: Observable[RegistrationStatus]) -> None:
+    """Wait until the kubelet has registered the driver, or for `PATIENCE_SECONDS`.
+
+    Publish after it: an earlier slice would let a waiting pod be scheduled before the kubelet knows
+    the driver, and its prepare would fail.
+    """
+    with trio.move_on_after(PATIENCE_SECONDS):
+        await status.wait_until(lambda now: now.registered)
 
 
 def routes(

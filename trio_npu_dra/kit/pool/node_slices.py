@@ -10,7 +10,6 @@ from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import Node, OwnerReference, ResourceSlice
 from trio_npu_dra.kit.api.watch import View, list_and_watch
 from trio_npu_dra.kit.base.errors import NotFound
-from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.pool.diff import Write, plan
 from trio_npu_dra.kit.pool.pool import Pool, PoolContent
 from trio_npu_dra.kit.pool.stored_forms import StoredForms
@@ -31,16 +30,18 @@ class NodeSlices:
         forms: What the API server made of the slices that were sent.
     """
 
-    def __init__(
-        self, client: KubeClient, node_name: str, driver_name: str, *, node_uid: Observable[str]
-    ) -> None:
+    def __init__(self, client: KubeClient, node_name: str, driver_name: str) -> None:
         self._client = client
         self._node_name = node_name
         self._driver_name = driver_name
-        self._node_uid = node_uid
         self._selector = f"spec.driver={driver_name},spec.nodeName={node_name}"
         self._owner: OwnerReference | None = None
         self.forms = StoredForms()
+
+    @property
+    def node_uid(self) -> str:
+        """The UID of the Node; empty until it is read."""
+        return self._owner.uid if self._owner else ""
 
     async def begin(self) -> Listed:
         """Read the Node and the slices.
@@ -106,11 +107,10 @@ class NodeSlices:
 
     async def _read_owner(self) -> OwnerReference:
         node = await self._client.get(Node, self._node_name)
-        self._node_uid.set(node.metadata.uid or "")
         return OwnerReference(
             api_version=Node.group_version,
             kind=Node.kind_name,
             name=self._node_name,
-            uid=self._node_uid.value,
+            uid=node.metadata.uid or "",
             controller=True,
         )

@@ -47,6 +47,7 @@ class PublisherStatus:
         waiting: This instance waits for an older one on this node, which publishes.
         watching: The publisher notices edits at once; false while the watch is broken.
         watch_restarts: How often a broken watch was opened again.
+        node_uid: UID of the Node; empty until it is read.
         devices: Number of devices in the pool that was accepted last.
         generation: Generation of that pool.
         dropped: Fields of slices that the API server does not store, such as `taints`.
@@ -58,6 +59,7 @@ class PublisherStatus:
     waiting: bool = False
     watching: bool = False
     watch_restarts: int = 0
+    node_uid: str = ""
     devices: int = 0
     generation: int = 0
     dropped: frozenset[str] = frozenset()
@@ -87,7 +89,6 @@ async def publish(
     driver_name: str,
     pool: Observable[PoolContent],
     status: Observable[PublisherStatus],
-    node_uid: Observable[str],
     on_event: OnEvent = lambda _: None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -103,11 +104,10 @@ async def publish(
         driver_name: As in DeviceClasses and ResourceSlices.
         pool: The wanted pool, without fields that the API server is known to drop.
         status: Kept up to date.
-        node_uid: Set to the UID of the Node whenever it is read.
         on_event: Called for each write and each accepted pool.
         task_status: Started when the loop runs, not when the pool is accepted.
     """
-    slices = NodeSlices(client, node_name, driver_name, node_uid=node_uid)
+    slices = NodeSlices(client, node_name, driver_name)
     publisher = _Publisher(slices, pool=pool, status=status, on_event=on_event)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(publisher.follow_pool)
@@ -233,6 +233,7 @@ class _Publisher:
         with watchdog.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
             self._first_list = await self._slices.begin()
         self._has_begun.set()
+        self._update_status()
         return self._first_list[0]
 
     async def _wait_for_own_writes(self) -> None:
@@ -291,4 +292,5 @@ class _Publisher:
             self._on_event(PoolAccepted())
 
     def _update_status(self, **changes: bool | int | str | frozenset[str]) -> None:
+        changes["node_uid"] = self._slices.node_uid
         self._status.set(replace(self._status.value, **changes))  # type: ignore[arg-type] # by name
