@@ -36,6 +36,18 @@ NODE = "node-a"
 DRIVER = "npu.huawei.com"
 
 
+def kubeconfig(api_socket: Path) -> str:
+    """A kubeconfig for the API server behind a socket."""
+    return json.dumps(
+        {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"unix://{api_socket}"}}],
+            "users": [{"name": "u", "user": {}}],
+        }
+    )
+
+
 @dataclass
 class Rig:
     """A node: folders, board, and its API server."""
@@ -56,16 +68,7 @@ class Rig:
         """Make the kubelet's folders and a kubeconfig, as on a node before the daemon starts."""
         for name in ("registry", "plugins", "device-plugins", "pod-resources"):
             (self.folder / name).mkdir()
-        self.kubeconfig.write_text(
-            json.dumps(
-                {
-                    "current-context": "c",
-                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                    "clusters": [{"name": "c", "cluster": {"server": f"unix://{self.api_socket}"}}],
-                    "users": [{"name": "u", "user": {}}],
-                }
-            )
-        )
+        self.kubeconfig.write_text(kubeconfig(self.api_socket))
 
     @asynccontextmanager
     async def served_api(self) -> AsyncIterator[None]:

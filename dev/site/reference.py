@@ -171,10 +171,12 @@ def _means(kind: type[errors.DriverError]) -> str:
 
 
 def _raised(names: Collection[str]) -> dict[str, list[str]]:
-    """The messages of the errors with these names that the package makes, each once."""
+    """The messages of the errors with these names that the driver of NPUs makes, each once."""
     made = re.compile(rf"\b({'|'.join(names)})\(")
     found: dict[str, dict[str, None]] = {}
-    for file in sorted(Path(trio_npu_dra.__file__).parent.rglob("*.py")):
+    root = Path(trio_npu_dra.__file__).parent
+    houses = ("agent", "ascend", "kit")
+    for file in (path for house in houses for path in sorted((root / house).rglob("*.py"))):
         text = file.read_text(encoding="utf-8")
         for node in ast.walk(ast.parse(text)) if made.search(text) else ():
             match node:

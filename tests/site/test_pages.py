@@ -22,6 +22,7 @@ from trio_npu_dra.kit.base import errors
 from trio_npu_dra.tools.cli import health
 
 UNHEALTHY = "docs/guides/unhealthy.md"
+EXAMPLE = "docs/guides/driver.md"
 FRAGMENTS = {"docs/config.md": 1, "docs/helm.md": 1, "docs/image.md": 1}
 """How many YAML blocks of a page are of no file, but values, or the form of some fields."""
 
@@ -118,6 +119,16 @@ def test_each_error_of_a_claim_has_advice() -> None:
     shown |= {errors.AllocationRefused.__name__, errors.DeviceNodeMissing.__name__}
     shown |= {errors.RecordRefused.__name__}
     assert words.ERRORS.keys() == shown
+
+
+def test_the_page_about_the_example_shows_all_of_it() -> None:
+    """Line by line and in order; blank lines between its parts do not count."""
+    shown = "".join(each.text for each in blocks(text_of(EXAMPLE)) if each.language == "python")
+    files = ("__init__.py", "__main__.py")
+    whole = "".join(text_of(f"trio_npu_dra/lab/example/{name}") for name in files)
+    assert [line for line in shown.splitlines() if line] == [
+        line for line in whole.splitlines() if line
+    ]
 
 
 def test_navigation_has_each_page_once() -> None:

@@ -3,4 +3,4 @@
 Only `cli`, the demo, knows the agent. The driver imports nothing of this house.
 """
 
-__all__ = ["cli", "simulator", "standins"]
+__all__ = ["cli", "example", "simulator", "standins"]
