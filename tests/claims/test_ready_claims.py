@@ -224,6 +224,22 @@ async def test_claims_that_change_places_have_no_device_twice_at_any_moment(
 # --- exclusion -----------------------------------------------------------------------------------
 
 
+async def test_what_a_claim_moves_to_is_not_free_for_the_next_of_its_call(
+    node: NodeOnDisk,
+) -> None:
+    """It has let go of what it had, and not of what it has now."""
+    node.source.store(claim("a", result("npu-2")))
+    claims = node.start()
+    await claims.prepare([ref("a")])
+    node.source.store(claim("a", result("npu-3")), claim("b", result("npu-3")))
+
+    answers = await claims.prepare([ref("a"), ref("b")])
+
+    assert answers["uid-a"].error == ""
+    assert "npu-3 is held by claim default/a" in answers["uid-b"].error
+    assert node.record_uids() == node.cdi_uids() == {"uid-a"}
+
+
 @pytest.mark.parametrize("names", ["abcdefgh", "hgfedcba"])
 async def test_of_two_claims_of_one_call_the_first_gets_the_device(
     node: NodeOnDisk, names: str

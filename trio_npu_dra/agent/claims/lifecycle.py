@@ -1,9 +1,10 @@
 """Takes, finishes and undoes holds of claims, as the table of `transitions` says.
 
-The critical section of the node decides which claim gets what, for all claims of a call in their
-order. A claim without steps is finished there: no checkpoint lies between its record and its CDI
-file, so a cancelled call leaves both or none. Steps run outside, under a lock of their claim, one
-task of the node at a time; they enter the critical section only to change the record.
+All claims go one path (`ClaimLifecycle._path`). The critical section of the node decides which
+claim gets what, for all claims of a call in their order, and a claim without steps comes to its end
+there: no checkpoint lies between its record and its CDI file, so a cancelled call leaves both or
+none. A claim with steps starts anew under a lock of its own, one task of the node at a time: its
+steps run outside of the critical section, and what lies between them inside.
 
 A death, a full disk or a cancelled call can leave of a claim:
 
@@ -24,11 +25,11 @@ disk: when that stalls, the kubelet's checkpoints stall too, and no call waits f
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.exclusion import refuse_if_held
@@ -70,6 +71,16 @@ class ClaimPlan:
 Outcome = Entry | DriverError | None
 """The claim's entry, None once it is removed, or an error."""
 
+Taken = Callable[[], Awaitable[None]]
+"""A step that is done or undone."""
+
+Path = Generator[Taken | None, None, Entry | None]
+"""What becomes of a claim, inside the critical section, to its outcome.
+
+It yields each step, which is taken outside; and first None, where it must not go on without the
+claim's lock.
+"""
+
 
 class ClaimLifecycle:
     """The holds of this node's claims, in the ledger and as CDI files.
@@ -97,45 +108,143 @@ class ClaimLifecycle:
             if any(nodes & hold.nodes for hold in entry.holds)
         ]
         await self.repair(left)
-        return await self._try(Goal.PREPARE, plans)
+        return await self._follow(Goal.PREPARE, plans)
 
     async def unprepare(self, uids: Sequence[str]) -> dict[str, Outcome]:
         """Try once to undo claims; one that was never prepared is undone."""
-        return await self._try(Goal.UNPREPARE, dict.fromkeys(uids))
+        return await self._follow(Goal.UNPREPARE, dict.fromkeys(uids))
+
+    async def repair(self, uids: Sequence[str]) -> dict[str, Outcome]:
+        """Try once to finish or undo claims that a call left half done."""
+        return await self._follow(Goal.REPAIR, dict.fromkeys(uids))
 
     def sweep_locks(self) -> None:
         """Remove the locks of claims that are gone; raises StorageError if that fails."""
         self._locks.sweep()
 
-    async def repair(self, uids: Sequence[str]) -> dict[str, Outcome]:
-        """Try once to finish or undo claims that a call left half done."""
-        return await self._try(Goal.REPAIR, dict.fromkeys(uids))
-
-    async def _try(self, goal: Goal, claims: Mapping[str, ClaimPlan | None]) -> dict[str, Outcome]:
-        if not claims:
-            return {}
-        try:
-            async with self._ledger.exclusive():
-                actions = {uid: self._action(goal, uid, one) for uid, one in claims.items()}
-                later = {uid for uid, action in actions.items() if self._takes_steps(uid, action)}
-                outcomes = self._at_once(actions, claims, later)
-        except StorageError as error:
-            return dict.fromkeys(claims, error)
-        later |= {
-            uid
-            for uid, one in outcomes.items()
-            if isinstance(one, Entry) and one.state is EntryState.INTENDED
-        }
-        due = {uid: one for uid, one in claims.items() if uid in later}
-        return outcomes | await side_by_side(partial(self._stepwise, goal), due)
-
-    def _takes_steps(self, uid: str, action: Action) -> bool:
-        """Whether an action does or undoes steps that were begun."""
-        return action in _ABOUT_STEPS and self._has_steps(uid)
-
     def is_whole(self, entry: Entry) -> bool:
         """Whether a claim is ready and its steps' work still stands."""
         return entry.state is EntryState.READY and self._steps.lost(entry) is None
+
+    async def _follow(
+        self, goal: Goal, claims: Mapping[str, ClaimPlan | None]
+    ) -> dict[str, Outcome]:
+        """Bring claims to their goal: those without steps at once, then the others side by side."""
+        if not claims:
+            return {}
+        with_steps: dict[str, ClaimPlan | None] = {}
+        try:
+            async with self._ledger.exclusive():
+                moving, outcomes = self._let_go(goal, claims)
+                for uid, plan in claims.items():
+                    if uid in outcomes:
+                        continue
+                    try:
+                        next(self._path(goal, uid, plan, moving))
+                    except StopIteration as end:
+                        outcomes[uid] = end.value
+                    except DriverError as error:
+                        outcomes[uid] = error
+                    else:
+                        with_steps[uid] = plan
+                    moving.discard(uid)  # what it has now is not free for the next
+        except StorageError as error:
+            return dict.fromkeys(claims, error)
+        return outcomes | await side_by_side(partial(self._take_steps, goal), with_steps)
+
+    async def _take_steps(self, goal: Goal, uid: str, plan: ClaimPlan | None) -> Outcome:
+        """Bring one claim to its goal; the record says where an error stopped it."""
+        patience = 0.0 if goal is Goal.REPAIR else PATIENCE_SECONDS
+        try:
+            async with self._locks.hold(uid, patience_seconds=patience):
+                path = self._path(goal, uid, plan, is_locked=True)
+                while True:
+                    async with self._ledger.exclusive():
+                        try:
+                            take = next(path)
+                        except StopIteration as end:
+                            return cast("Entry | None", end.value)
+                    assert take is not None, "the lock is there"
+                    await take()
+        except DriverError as error:
+            return error
+
+    # --- inside the critical section --------------------------------------------------------------
+
+    def _path(
+        self,
+        goal: Goal,
+        uid: str,
+        plan: ClaimPlan | None,
+        moving: AbstractSet[str] = frozenset(),
+        *,
+        is_locked: bool = False,
+    ) -> Path:
+        """Do what the table says.
+
+        Args:
+            goal: What the call is for.
+            uid: The claim.
+            plan: What it is to hold; a prepare has one.
+            moving: Claims that have let go of their devices and are about to take others.
+            is_locked: Whether nobody else takes steps of the claim.
+
+        Raises:
+            HoldGone: The claim must be planned again.
+            DriverError: It failed.
+        """
+        action = self._action(goal, uid, plan)
+        entry = self._ledger.by_uid.get(uid)
+        if action in _ABOUT_STEPS and self._has_steps(uid) and not is_locked:
+            yield None
+        if action is Action.NOTHING:
+            return None
+        if action is Action.REFUSE:
+            raise HoldGone(f"claim {plan and plan.entry} has just been unprepared by another call")
+        if action is Action.SHOW:
+            assert entry is not None
+            return self._show(entry, plan)
+        if action is Action.UNDO or (action is Action.REPLACE and self._has_steps(uid)):
+            yield from self._undo(uid, entry)
+            if action is Action.UNDO:
+                self._ledger.remove(uid)
+                return None
+            moving = {uid}
+        if action in _CHANGES_DEVICES:
+            assert plan is not None, "only a prepare takes"
+            entry = self._take(plan, moving)
+        assert entry is not None
+        return (yield from self._finish(entry))
+
+    def _undo(self, uid: str, entry: Entry | None) -> Generator[Taken, None, None]:
+        """Remove the CDI file and undo the steps; the caller removes or replaces the record."""
+        steps = self._steps.by_name(entry.steps) if entry is not None else []
+        if entry is not None and steps and entry.state is not EntryState.UNDOING:
+            entry = self._ledger.put(replace(entry, state=EntryState.UNDOING))
+        self._cdi.remove(uid)  # first: no container may start while steps are undone
+        for step in reversed(steps):
+            assert entry is not None
+            yield partial(step.undo, entry)
+            entry = self._ledger.entry(uid)
+            if len(entry.steps) > 1:
+                entry = self._ledger.put(replace(entry, steps=entry.steps[:-1]))
+
+    def _finish(self, entry: Entry) -> Generator[Taken, None, Entry]:
+        """Do the remaining steps, write the CDI file, note that the claim is ready."""
+        self._steps.by_name(entry.steps)  # before anything is changed
+        entry = self._without_lost_steps(entry)
+        done = entry.steps[:-1]  # the last may be half done
+        for step in self._steps.needed(entry):
+            if step.name in done:
+                continue
+            if step.name not in entry.steps:
+                entry = self._ledger.put(replace(entry, steps=(*entry.steps, step.name)))
+            yield partial(step.do, entry)
+            entry = self._ledger.entry(entry.uid)  # the step may have recorded a result
+        self._write_cdi(entry)
+        if entry.state is EntryState.READY:
+            return entry
+        return self._ledger.put(replace(entry, state=EntryState.READY, doubted=False))
 
     def _action(self, goal: Goal, uid: str, plan: ClaimPlan | None) -> Action:
         entry = self._ledger.by_uid.get(uid)
@@ -149,162 +258,34 @@ class ClaimLifecycle:
         is_stale = plan is not None and not plan.is_fresh
         return Action.REFUSE if is_stale and action in _CHANGES_DEVICES else action
 
-    # --- without steps; all inside the critical section -------------------------------------------
+    def _let_go(
+        self, goal: Goal, claims: Mapping[str, ClaimPlan | None]
+    ) -> tuple[set[str], dict[str, Outcome]]:
+        """Let all claims without steps go of devices before any takes others.
 
-    def _at_once(
-        self,
-        actions: Mapping[str, Action],
-        claims: Mapping[str, ClaimPlan | None],
-        later: AbstractSet[str],
-    ) -> dict[str, Outcome]:
-        """Act on all claims but those for *later*; one that needs steps becomes *intended*."""
-        outcomes: dict[str, Outcome] = {}
-        moving = {
-            uid
-            for uid, plan in claims.items()
-            if actions[uid] is Action.REPLACE and uid not in later and plan
-            if _held_objects(self._ledger.by_uid[uid]) != _held_objects(plan.entry)
-        }
-        # All let go before any takes: a device may move between claims of one call. A claim that
-        # keeps its chips lets nothing go: perhaps only the form of its record has changed.
-        for uid in moving:
-            entry = self._ledger.by_uid[uid]
+        A device may move between claims of one call. A claim that keeps its chips lets nothing go:
+        perhaps only the form of its record has changed.
+
+        Returns:
+            The claims that let go, and the errors of those that could not.
+        """
+        moving, errors = set[str](), dict[str, Outcome]()
+        for uid, plan in claims.items():
+            entry = self._ledger.by_uid.get(uid)
+            if plan is None or entry is None or entry.steps:
+                continue
+            if self._action(goal, uid, plan) is not Action.REPLACE:
+                continue
+            if _held_objects(entry) == _held_objects(plan.entry):
+                continue
             try:
                 if entry.state is not EntryState.UNDOING:
                     self._ledger.put(replace(entry, state=EntryState.UNDOING))
                 self._cdi.remove(uid)
+                moving.add(uid)
             except StorageError as error:
-                outcomes[uid] = error
-        for uid, action in actions.items():
-            if uid not in outcomes and uid not in later:
-                try:
-                    outcomes[uid] = self._act(action, uid, claims[uid], moving - outcomes.keys())
-                except DriverError as error:
-                    outcomes[uid] = error
-        return outcomes
-
-    def _act(
-        self, action: Action, uid: str, plan: ClaimPlan | None, moving: AbstractSet[str]
-    ) -> Entry | None:
-        """Do an action that needs no steps.
-
-        Raises:
-            HoldGone: The claim must be planned again.
-            DriverError: It failed.
-        """
-        if action is Action.REFUSE:
-            raise HoldGone(f"claim {plan and plan.entry} has just been unprepared by another call")
-        if action in _CHANGES_DEVICES:
-            assert plan is not None, "only a prepare takes"
-            entry = self._take(plan, moving)
-            if entry.state is EntryState.READY:
-                self._write_cdi(entry)
-            return entry
-        if action is Action.FINISH:
-            entry = self._ledger.by_uid[uid]
-            self._write_cdi(entry)
-            return self._ledger.put(_ready(entry))
-        if action is Action.SHOW:
-            return self._show(self._ledger.by_uid[uid], plan)
-        if action is Action.UNDO:
-            self._cdi.remove(uid)
-            self._ledger.remove(uid)
-        return None
-
-    def _show(self, entry: Entry, plan: ClaimPlan | None) -> Entry:
-        """Bring record and CDI file up to the newest facts of the held chips."""
-        if plan is not None and plan.entry.edits is not None:
-            found = plan.entry
-            is_new = found.edits != entry.edits or not entry.knows_its_chips
-            # Other chips may have the names now, and a pod may use the held ones. The facts of
-            # vNPUs come from a step, not from a plan.
-            is_held = _held_objects(found) == _held_objects(entry) and not entry.outlasts_boot
-            if is_new and is_held and (plan.is_fresh or entry.edits is None):
-                entry = self._ledger.put(with_devices(entry, found.devices, plan.entry.edits))
-        if plan is not None and entry.doubted:
-            entry = self._ledger.put(replace(entry, doubted=False))
-        self._write_cdi(entry)
-        return entry
-
-    # --- one claim with steps ---------------------------------------------------------------------
-
-    async def _stepwise(self, goal: Goal, uid: str, plan: ClaimPlan | None) -> Outcome:
-        """Follow the table for one claim to the end; the record says where an error stopped it."""
-        patience = 0.0 if goal is Goal.REPAIR else PATIENCE_SECONDS
-        try:
-            async with self._locks.hold(uid, patience_seconds=patience):
-                return await self._go_on(goal, uid, plan)
-        except DriverError as error:
-            return error
-
-    async def _go_on(self, goal: Goal, uid: str, plan: ClaimPlan | None) -> Entry | None:
-        async with self._ledger.exclusive():
-            action = self._action(goal, uid, plan)
-            is_about_steps = self._takes_steps(uid, action)
-            if is_about_steps:
-                entry = self._ledger.by_uid[uid]
-                self._steps.by_name(entry.steps)  # before anything is changed
-                if action is Action.FINISH:
-                    entry = self._without_lost_steps(entry)
-                elif entry.state is not EntryState.UNDOING:
-                    entry = self._ledger.put(replace(entry, state=EntryState.UNDOING))
-            else:
-                acted = self._act(action, uid, plan, frozenset())
-                if acted is None or acted.state is EntryState.READY:
-                    return acted
-                entry = acted
-        if is_about_steps and action is not Action.FINISH:
-            await self._undo_steps(entry)
-            async with self._ledger.exclusive():
-                if plan is None:
-                    self._ledger.remove(uid)
-                    return None
-                entry = self._take(plan, {uid})
-        return await self._do_steps(entry)
-
-    def _without_lost_steps(self, entry: Entry) -> Entry:
-        """Make a ready claim *intended* again, from the first step on whose work is lost."""
-        lost = self._steps.lost(entry) if entry.state is EntryState.READY else None
-        if lost is None:
-            return entry
-        self._cdi.remove(entry.uid)
-        left = entry.steps[: entry.steps.index(lost.name) + 1]
-        log.warning(
-            "the work of a claim's step is lost and is done again",
-            extra={"claim": str(entry), "uid": entry.uid, "step": lost.name},
-        )
-        return self._ledger.put(replace(entry, state=EntryState.INTENDED, steps=left))
-
-    async def _do_steps(self, entry: Entry) -> Entry:
-        """Do the remaining steps, write the CDI file, note that the claim is ready."""
-        done = entry.steps[:-1]  # the last may be half done
-        for step in self._steps.needed(entry):
-            if step.name in done:
-                continue
-            if step.name not in entry.steps:
-                entry = await self._put(replace(entry, steps=(*entry.steps, step.name)))
-            await step.do(entry)
-            entry = self._ledger.entry(entry.uid)  # the step may have recorded a result
-        self._write_cdi(entry)
-        return entry if entry.state is EntryState.READY else await self._put(_ready(entry))
-
-    async def _undo_steps(self, entry: Entry) -> None:
-        self._cdi.remove(entry.uid)  # first: no container may start while steps are undone
-        for step in reversed(self._steps.by_name(entry.steps)):
-            await step.undo(entry)
-            entry = self._ledger.entry(entry.uid)
-            if len(entry.steps) > 1:  # after the last one the caller removes or replaces the record
-                entry = await self._put(replace(entry, steps=entry.steps[:-1]))
-
-    def _has_steps(self, uid: str) -> bool:
-        entry = self._ledger.by_uid.get(uid)
-        return entry is not None and bool(entry.steps)
-
-    async def _put(self, entry: Entry) -> Entry:
-        async with self._ledger.exclusive():
-            return self._ledger.put(entry)
-
-    # --- inside the critical section --------------------------------------------------------------
+                errors[uid] = error
+        return moving, errors
 
     def _take(self, plan: ClaimPlan, moving: AbstractSet[str]) -> Entry:
         """Record that a claim holds its devices.
@@ -336,6 +317,38 @@ class ClaimLifecycle:
             return self._ledger.put(entry)
         return self._ledger.put(replace(entry, state=EntryState.INTENDED, steps=(needed[0].name,)))
 
+    def _show(self, entry: Entry, plan: ClaimPlan | None) -> Entry:
+        """Bring record and CDI file up to the newest facts of the held chips."""
+        if plan is not None and plan.entry.edits is not None:
+            found = plan.entry
+            is_new = found.edits != entry.edits or not entry.knows_its_chips
+            # Other chips may have the names now, and a pod may use the held ones. The facts of
+            # vNPUs come from a step, not from a plan.
+            is_held = _held_objects(found) == _held_objects(entry) and not entry.outlasts_boot
+            if is_new and is_held and (plan.is_fresh or entry.edits is None):
+                entry = self._ledger.put(with_devices(entry, found.devices, plan.entry.edits))
+        if plan is not None and entry.doubted:
+            entry = self._ledger.put(replace(entry, doubted=False))
+        self._write_cdi(entry)
+        return entry
+
+    def _without_lost_steps(self, entry: Entry) -> Entry:
+        """Make a ready claim *intended* again, from the first step on whose work is lost."""
+        lost = self._steps.lost(entry) if entry.state is EntryState.READY else None
+        if lost is None:
+            return entry
+        self._cdi.remove(entry.uid)
+        left = entry.steps[: entry.steps.index(lost.name) + 1]
+        log.warning(
+            "the work of a claim's step is lost and is done again",
+            extra={"claim": str(entry), "uid": entry.uid, "step": lost.name},
+        )
+        return self._ledger.put(replace(entry, state=EntryState.INTENDED, steps=left))
+
+    def _has_steps(self, uid: str) -> bool:
+        entry = self._ledger.by_uid.get(uid)
+        return entry is not None and bool(entry.steps)
+
     def _write_cdi(self, entry: Entry) -> None:
         if entry.edits is None:
             raise ClaimUnavailable(
@@ -348,7 +361,3 @@ class ClaimLifecycle:
 def _held_objects(entry: Entry) -> list[object]:
     """The object of each hold: the host device nodes of its chips, or a partition of one."""
     return [(hold.nodes, hold.partition.key if hold.partition else None) for hold in entry.holds]
-
-
-def _ready(entry: Entry) -> Entry:
-    return replace(entry, state=EntryState.READY, doubted=False)
