@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import trio
@@ -20,9 +19,11 @@ from dev.cluster.api import Object
 from dev.cluster.cluster import Cluster, NodeAccess
 from tests.e2e.space import device_class
 from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc import listen_unix
+from trio_npu_dra.kit.grpc import serve as serve_calls
+from trio_npu_dra.kit.kubelet import dra_plugin
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, PrepareResult
-from trio_npu_dra.kit.kubelet.plugin import serve_plugin, serve_registration
-from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED
+from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, routes
 
 NAME = "nic.example.com"
 """The name of the driver and of its DeviceClass."""
@@ -94,11 +95,11 @@ async def serve(root: Path) -> None:
     """Be the driver on the node whose / is *root*, until the process is ended."""
     status = Observable(NOT_REGISTERED)
     service, registration = (root / path.relative_to("/") for path in (SERVICE, REGISTRATION))
+    service.parent.mkdir()
     async with trio.open_nursery() as nursery:
-        serve_calls = partial(serve_plugin, socket=service, grace_seconds=1)
-        await nursery.start(serve_calls, Nics(), Observable(()))
-        find = partial(serve_registration, socket=registration, endpoint=SERVICE)
-        await nursery.start(find, NAME, status)
+        nursery.start_soon(serve_calls, listen_unix(service), dra_plugin.routes(Nics()))
+        finding = routes(NAME, SERVICE, status)
+        nursery.start_soon(serve_calls, listen_unix(registration), finding)
         with trio.fail_after(60):
             await status.wait_until(lambda now: now.registered)
         print(REGISTERED, flush=True)

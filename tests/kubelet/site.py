@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,10 +20,12 @@ from trio_npu_dra.ascend.offers import NO_PARTITIONS
 from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc import Service, listen_unix, serve
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
+from trio_npu_dra.kit.kubelet import device_health, dra_plugin, registration
 from trio_npu_dra.kit.kubelet.device_health import DeviceHealth, DeviceHealths
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
-from trio_npu_dra.kit.kubelet.plugin import serve_plugin, serve_registration
+from trio_npu_dra.kit.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.lab.standins.kubelet import Kubelet
 
@@ -112,40 +114,48 @@ class Site:
         )
         return NodeClaims(planner, patience=AT_ONCE)
 
-    async def serve(self) -> None:
+    def serve(self) -> None:
         """Listen for calls."""
-
-        async def run(*, task_status: trio.TaskStatus[None]) -> None:
-            with self.stop_service:
-                await serve_plugin(
-                    self.claims(),
-                    self.health,
-                    socket=self.service,
-                    grace_seconds=1,
-                    task_status=task_status,
-                )
-
-        await self.nursery.start(run)
+        self.service.parent.mkdir(exist_ok=True)
+        services = [*dra_plugin.routes(self.claims()), *device_health.routes(self.health)]
+        self._answer(self.service, services, self.stop_service)
 
     async def connect(self) -> None:
         """Start the line to the driver, and let the kubelet find it."""
         await self.nursery.start(self.line.serve)
-        await self.register(self.line.path)
+        self.register(self.line.path)
 
-    async def register(self, endpoint: Path) -> None:
+    def register(self, endpoint: Path) -> None:
         """Let the kubelet find the driver behind a socket."""
+        services = registration.routes(self.driver, endpoint, self.status)
+        self._answer(self.registration, services, self.stop_registration)
 
-        async def run(*, task_status: trio.TaskStatus[None]) -> None:
-            with self.stop_registration:
-                await serve_registration(
-                    self.driver,
-                    self.status,
-                    socket=self.registration,
-                    endpoint=endpoint,
-                    task_status=task_status,
-                )
+    def _answer(self, socket: Path, services: Sequence[Service], stop: trio.CancelScope) -> None:
+        listener = listen_unix(socket)
 
-        await self.nursery.start(run)
+        async def run() -> None:
+            with stop:
+                await serve(listener, services, grace_seconds=1)
+
+        self.nursery.start_soon(run)
+
+    async def be_plugin(
+        self,
+        stop: trio.Event,
+        *,
+        grace_seconds: float = 1,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Both sockets in their order, until *stop* is set; without the line."""
+        await serve_kubelet(
+            self.claims(),
+            self.health,
+            self.status,
+            endpoints=self.endpoints,
+            stop=stop,
+            grace_seconds=grace_seconds,
+            task_status=task_status,
+        )
 
     def files(self) -> tuple[set[str], set[str]]:
         """UIDs with a record, and with a CDI file of this driver."""
@@ -169,7 +179,7 @@ async def running(node: NodeOnDisk) -> AsyncIterator[Site]:
     """A driver that can be called."""
     async with around(node) as make:
         site = make()
-        await site.serve()
+        site.serve()
         await site.connect()
         yield site
 

@@ -30,7 +30,8 @@ from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import RpcError, Status, methods, open_channel
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.grpc._generated.pluginregistration import RegistrationStatus as Notification
-from trio_npu_dra.kit.kubelet.plugin import serve_kubelet, serve_plugin
+from trio_npu_dra.kit.kubelet.endpoints import Endpoints
+from trio_npu_dra.kit.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
 
@@ -202,12 +203,12 @@ async def test_a_plugin_may_begin_to_listen_after_its_registration(node: NodeOnD
     """Until then calls are UNAVAILABLE; the kubelet needs no new registration."""
     async with around(node) as make:
         site = make()
-        await site.register(site.service)
+        site.register(site.service)
         async with open_kubelet(site.registration) as kubelet:
             with pytest.raises(RpcError) as caught:
                 await kubelet.prepare([CLAIM_A])
             assert caught.value.status is Status.UNAVAILABLE
-            await site.serve()
+            site.serve()
             assert await prepared(kubelet, CLAIM_A) == A_PREPARED
 
 
@@ -218,7 +219,7 @@ async def test_two_plugins_on_one_node_share_a_claim(node: NodeOnDisk) -> None:
     async with around(node) as make:
         ours, theirs = make(), make(driver=other)
         for site in (ours, theirs):
-            await site.serve()
+            site.serve()
             await site.connect()
         async with (
             open_kubelet(ours.registration) as our_kubelet,
@@ -242,15 +243,7 @@ async def test_a_stop_sees_a_call_through_that_is_under_way(
         answers: list[dict[str, list[str]]] = []
 
         async def serve(*, task_status: trio.TaskStatus[None]) -> None:
-            await serve_kubelet(
-                site.claims(),
-                Observable(()),
-                site.status,
-                endpoints=site.endpoints,
-                stop=stop,
-                grace_seconds=LIMIT_SECONDS,
-                task_status=task_status,
-            )
+            await site.be_plugin(stop, grace_seconds=LIMIT_SECONDS, task_status=task_status)
             stopped.set()
 
         async def call(kubelet: Kubelet) -> None:
@@ -279,13 +272,24 @@ async def test_a_plugins_directory_that_cannot_be_used_is_named(
     tmp_path: Path, parent_exists: bool, error: type[Exception], words: str
 ) -> None:
     """The error comes at the start, before the kubelet can find the driver."""
-    socket = tmp_path / "plugins" / DRIVER / "dra.sock"
+    endpoints = Endpoints(
+        driver_name=DRIVER,
+        plugin_directory=tmp_path / "plugins" / DRIVER,
+        registrar_directory=tmp_path,
+    )
     if parent_exists:
-        socket.parent.parent.mkdir()
-        socket.parent.write_text("a file where the folder should be")
-    driver = NodeOnDisk(tmp_path / "n").start()
-    with pytest.raises(error, match=words):
-        await serve_plugin(driver, Observable(()), socket=socket, grace_seconds=1)
+        endpoints.plugin_directory.parent.mkdir()
+        endpoints.plugin_directory.write_text("a file where the folder should be")
+    with pytest.RaisesGroup(pytest.RaisesExc(error, match=words)):
+        await serve_kubelet(
+            NodeOnDisk(tmp_path / "n").start(),
+            Observable(()),
+            Observable(NOT_REGISTERED),
+            endpoints=endpoints,
+            stop=trio.Event(),
+            grace_seconds=1,
+        )
+    assert not endpoints.registration.exists()
 
 
 @pytest.mark.parametrize("umask", [0, 0o077], ids=oct)
@@ -293,7 +297,9 @@ async def test_sockets_are_for_root_alone(node: NodeOnDisk, umask: int) -> None:
     """That holds for any umask; the plugin's folder is open to its group at most."""
     before = os.umask(umask)
     try:
-        async with running(node) as site:
+        async with around(node) as make:
+            site = make()
+            await site.nursery.start(site.be_plugin, trio.Event())
             modes = [
                 stat.S_IMODE(path.stat().st_mode)
                 for path in (site.service, site.registration, site.service.parent)

@@ -2,15 +2,11 @@
 
 The service opens first, because the kubelet calls it the moment it finds the registration. It
 closes last: after the registration is gone, calls in flight still finish.
-
-All functions here raise ConfigError if a path cannot be a socket's, and StorageError if the file
-system refuses.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import trio
 
@@ -38,64 +34,32 @@ async def serve_kubelet(
         driver: Prepares and unprepares.
         health: The health of all devices of the node.
         status: Set to each decision of the kubelet about our registration.
-        endpoints: The sockets.
+        endpoints: The sockets; the plugin's folder is made, the folders above it must exist.
         stop: Ends it in order; after a cancellation both sockets close at the same time.
         grace_seconds: How long calls in flight may take after *stop*.
         task_status: Started when the kubelet can find and call us.
+
+    Raises:
+        ConfigError: A path cannot be a socket's.
+        StorageError: The file system refuses.
     """
-    service = partial(serve_plugin, socket=endpoints.service, grace_seconds=grace_seconds)
-    registrar = partial(
-        serve_registration, socket=endpoints.registration, endpoint=endpoints.service
-    )
-    async with trio.open_nursery() as service_tasks:
-        _make_folder(endpoints.plugin_directory)
+    calls = [*dra_plugin.routes(driver), *device_health.routes(health)]
+    finding = registration.routes(endpoints.driver_name, endpoints.service, status)
+    async with trio.open_nursery() as service:
+        folder = endpoints.plugin_directory
+        if folder.parent.is_dir():  # else the socket's own error says it better
+            storage.make_folder(folder, mode=storage.PLUGIN_FOLDER_MODE)
         async with endpoints.starting():
-            await service_tasks.start(service, driver, health)
-        async with trio.open_nursery() as registration_tasks:
-            registration_tasks.start_soon(remove_dead_sockets, endpoints)
-            await registration_tasks.start(registrar, endpoints.driver_name, status)
-            task_status.started()
-            await stop.wait()
-            registration_tasks.cancel_scope.cancel()
-        service_tasks.cancel_scope.cancel()
-
-
-async def serve_plugin(
-    driver: Driver,
-    health: Observable[device_health.DeviceHealths],
-    *,
-    socket: Path,
-    grace_seconds: float,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Prepare, unprepare and report health on the service *socket* until cancelled.
-
-    It makes the socket's folder; the folder above must exist.
-    """
-    _make_folder(socket.parent)
-    listener = listen_unix(socket)
-    task_status.started()
-    routes = [*dra_plugin.routes(driver), *device_health.routes(health)]
-    await serve(listener, routes, grace_seconds=grace_seconds)
-
-
-async def serve_registration(
-    driver_name: str,
-    status: Observable[registration.RegistrationStatus],
-    *,
-    socket: Path,
-    endpoint: Path,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Let the kubelet find *endpoint*, which must listen already, by *socket*, until cancelled."""
-    try:
-        listener = listen_unix(socket)
-        task_status.started()
-        await serve(listener, registration.routes(driver_name, endpoint, status), grace_seconds=1)
-    finally:
-        status.set(registration.NOT_REGISTERED)
-
-
-def _make_folder(folder: Path) -> None:
-    if folder.parent.is_dir():  # else the socket's own error says it better
-        storage.make_folder(folder, mode=storage.PLUGIN_FOLDER_MODE)
+            listener = listen_unix(endpoints.service)
+            service.start_soon(partial(serve, grace_seconds=grace_seconds), listener, calls)
+        try:
+            async with trio.open_nursery() as registrar:
+                registrar.start_soon(remove_dead_sockets, endpoints)
+                listener = listen_unix(endpoints.registration)
+                registrar.start_soon(partial(serve, grace_seconds=1), listener, finding)
+                task_status.started()
+                await stop.wait()
+                registrar.cancel_scope.cancel()
+        finally:
+            status.set(registration.NOT_REGISTERED)
+        service.cancel_scope.cancel()
