@@ -32,6 +32,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "kit/kubelet": ("tests/kubelet",),
     "agent/devices": ("tests/devices", "tests/pool"),
     "agent/claims": ("tests/claims",),
+    "agent/handout": ("tests/claims", "tests/device_plugin"),
     "agent/holds": ("tests/holds", "tests/claims"),
     "agent/config": ("tests/config",),
     "agent/device_plugin": ("tests/device_plugin",),

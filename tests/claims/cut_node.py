@@ -13,9 +13,9 @@ import trio
 from tests.claims.chip_folders import PartitionedNode
 from tests.claims.instance import Instance
 from tests.claims.node import AT_ONCE, NodeOnDisk
-from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
+from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker

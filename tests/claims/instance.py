@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tests.claims.node import AT_ONCE, NodeOnDisk, ref
-from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.claims.steps import Step
+from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.offers import PartitionMode

@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import trio
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.service import CallAnswered, NodeClaims
 from trio_npu_dra.agent.claims.steps import Step
+from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.host import Host

@@ -10,7 +10,7 @@ from tests.claims.flags import FlagFiles
 from tests.claims.instance import Instance
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, result
 from trio_npu_dra.agent.claims.patience import Patience
-from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
+from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.kit.base.observable import Observable
 
 

@@ -14,8 +14,8 @@ import pytest
 from tests.claims.node import DRIVER
 from tests.file_times import next_tick
 from tests.holds.entries import held
-from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.config.effective import EffectiveConfig
+from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.holds.entry import HeldDevice
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.host_path import KnownPaths

@@ -12,9 +12,9 @@ from tests import foreign
 from tests.claims.node import DRIVER, NodeOnDisk
 from tests.full_disk import no_file_beyond
 from tests.holds.entries import held
-from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.agent.claims.library_hook import LibraryHook, installed_hook
 from trio_npu_dra.agent.claims.repair import Repair
+from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.handout.library_hook import LibraryHook, installed_hook
 from trio_npu_dra.kit.base.errors import StorageError
 
 

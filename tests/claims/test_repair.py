@@ -12,9 +12,9 @@ from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in
-from trio_npu_dra.agent.claims.cdi import Libraries
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.service import NodeClaims
+from trio_npu_dra.agent.handout.cdi import Libraries
 from trio_npu_dra.kit.base import watchdog
 
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from tests.claims.chip_folders import AWAY, Chips, FolderNode, quarter
 from tests.holds.entries import of_partition
-from trio_npu_dra.agent.claims.step_locks import StepLocks
+from trio_npu_dra.agent.handout.step_locks import StepLocks
 from trio_npu_dra.agent.holds.encoding import with_devices
 from trio_npu_dra.agent.holds.entry import Entry
 from trio_npu_dra.agent.holds.ledger import Ledger

@@ -10,13 +10,13 @@ import trio
 from tests.claims.flags import FlagFiles
 from tests.claims.node import NodeOnDisk, npu
 from trio_npu_dra.agent.claims.repair import Repair
-from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.device_plugin.allocation import AllocationDeps, ResourcePlugin
 from trio_npu_dra.agent.device_plugin.cdi_file import DevicesFile
 from trio_npu_dra.agent.device_plugin.chooser import Chooser
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.device_plugin.pods import SOON_SECONDS, PodHolds, PodList
 from trio_npu_dra.agent.device_plugin.selection import Selection
+from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.kit.base.errors import KubeletSilent
 from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import PodDevice, PodResources

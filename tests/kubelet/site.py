@@ -12,9 +12,9 @@ import trio
 
 from tests.claims.node import AT_ONCE, DRIVER, POOL, FakeClaims, NodeOnDisk, board
 from tests.kubelet.line import Line
-from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.service import NodeClaims
+from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.offers import NO_PARTITIONS
 from trio_npu_dra.kit.api.objects import ResourceClaim

@@ -17,10 +17,10 @@ from tests.claims.instance import Instance
 from tests.claims.marking import two_steps
 from tests.claims.node import IMPATIENT, NodeOnDisk, npu, ref
 from tests.claims.test_cancelled import keep_busy
-from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
-from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.steps import Step
+from trio_npu_dra.agent.handout.cdi import CdiFolder
+from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy
 from trio_npu_dra.ascend.model import Board, ChipFamily

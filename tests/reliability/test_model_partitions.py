@@ -29,8 +29,8 @@ from tests.reliability.expected import UNKNOWN
 from tests.reliability.holds import recorded
 from tests.reliability.instance import FLAGS, NodeModel, calling, refs, run
 from tests.reliability.wishes import CHIPS, PARTITIONS, Way, Wish, share_of, some_wishes
-from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
+from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.base.observable import Observable

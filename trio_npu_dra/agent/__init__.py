@@ -12,6 +12,7 @@ __all__ = [
     "daemon",
     "device_plugin",
     "devices",
+    "handout",
     "holds",
     "mindcluster",
     "observe",

@@ -1,4 +1,4 @@
-"""Claims on this node: plan, hold, hand out by CDI files, undo and repair.
+"""Claims on this node: plan, hold, prepare, undo and repair.
 
 The room knows neither gRPC nor how chips are read: it fulfils `kubelet.driver` with a Board and a
 ledger. Other rooms import from the modules listed here; a node without partitions or device plugin
@@ -9,15 +9,11 @@ from __future__ import annotations
 
 __all__ = [
     "by_hand",
-    "cdi",
     "contention",
-    "exclusion",
-    "library_hook",
     "orphans",
     "planner",
     "repair",
     "service",
-    "share_flag",
     "steps",
     "vnpu_step",
 ]

@@ -31,12 +31,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, cast
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.exclusion import refuse_if_held
 from trio_npu_dra.agent.claims.side_by_side import side_by_side
-from trio_npu_dra.agent.claims.step_locks import PATIENCE_SECONDS, StepLocks
 from trio_npu_dra.agent.claims.steps import Step, Steps
 from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, situation
+from trio_npu_dra.agent.handout.cdi import CdiFolder
+from trio_npu_dra.agent.handout.exclusion import refuse_if_held
+from trio_npu_dra.agent.handout.step_locks import PATIENCE_SECONDS, StepLocks
 from trio_npu_dra.agent.holds.encoding import with_devices
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind

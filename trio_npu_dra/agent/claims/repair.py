@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import trio
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, Outcome
 from trio_npu_dra.agent.claims.steps import Step
+from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.holds.entry import Entry
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger

@@ -15,8 +15,8 @@ from typing import Final
 
 import trio
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.step_locks import StepLocks
+from trio_npu_dra.agent.handout.cdi import CdiFolder
+from trio_npu_dra.agent.handout.step_locks import StepLocks
 from trio_npu_dra.agent.holds.encoding import with_devices
 from trio_npu_dra.agent.holds.entry import Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of

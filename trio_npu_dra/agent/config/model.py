@@ -23,7 +23,7 @@ MAX_VALUE: Final = 1024  # characters
 MAX_OF_CLAIM: Final = 64 << 10
 """Bytes of all names and values of a claim's devices together: its record has them all."""
 OURS: Final = ("ASCEND_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
-"""Variables that this driver sets itself (`claims.cdi`)."""
+"""Variables that this driver sets itself (`handout.cdi`)."""
 
 ContainerLibraries: TypeAlias = Literal["ldcache", "env", "none"]
 VisibleDevices: TypeAlias = Literal["void", "physical"]

@@ -13,9 +13,9 @@ from functools import partial
 
 import trio
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.daemon.node import NodeContext
+from trio_npu_dra.agent.handout.cdi import CdiFolder
+from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, node_of_pod
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker

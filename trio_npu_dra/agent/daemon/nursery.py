@@ -7,20 +7,20 @@ from functools import partial
 
 import trio
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.claims.contention import ContentionObserver
-from trio_npu_dra.agent.claims.library_hook import PROGRAM, installed_hook
 from trio_npu_dra.agent.claims.orphans import OrphanedClaims
 from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.service import NodeClaims
-from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.agent.control.server import serve_control
 from trio_npu_dra.agent.daemon import deferred
 from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.daemon.publishing import publish_chips
+from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.handout.library_hook import PROGRAM, installed_hook
+from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.observe.self_check import SelfCheck
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker

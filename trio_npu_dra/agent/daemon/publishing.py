@@ -7,14 +7,14 @@ from functools import partial
 import trio
 
 from trio_npu_dra.agent.claims.by_hand import find_cut_by_hand
-from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.agent.daemon import deferred
 from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import follow_features
 from trio_npu_dra.agent.devices.shares import held_as_published
+from trio_npu_dra.agent.handout.cdi import CdiFolder
+from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.availability import pool_offers
 from trio_npu_dra.agent.report.device_health import device_health
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker

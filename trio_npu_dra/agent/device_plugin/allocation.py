@@ -10,15 +10,15 @@ from typing import Final
 
 import trio
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.exclusion import refuse_if_held
-from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.device_plugin.cdi_file import DevicesFile
 from trio_npu_dra.agent.device_plugin.chooser import Chooser, ChosenChips
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.device_plugin.names import device_id
 from trio_npu_dra.agent.device_plugin.pods import PodHolds
 from trio_npu_dra.agent.device_plugin.preferred import place_of, preferred
+from trio_npu_dra.agent.handout.cdi import CdiFolder
+from trio_npu_dra.agent.handout.exclusion import refuse_if_held
+from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.base.errors import AllocationRefused, DriverError

@@ -19,8 +19,8 @@ from typing import Final
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder
 from trio_npu_dra.agent.device_plugin.names import parse_cdi_name
+from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.holds.entry import HeldDevice
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.cdi import write_spec

@@ -9,8 +9,6 @@ from typing import Final
 
 import trio
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder
-from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.device_plugin import assignment
 from trio_npu_dra.agent.device_plugin.allocation import AllocationDeps, ResourcePlugin
 from trio_npu_dra.agent.device_plugin.cdi_file import DevicesFile
@@ -19,6 +17,8 @@ from trio_npu_dra.agent.device_plugin.device import DevicesByResource, held_devi
 from trio_npu_dra.agent.device_plugin.names import parse_cdi_name
 from trio_npu_dra.agent.device_plugin.pods import PodHolds, PodList
 from trio_npu_dra.agent.device_plugin.selection import Selection
+from trio_npu_dra.agent.handout.cdi import CdiFolder
+from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.entry import HeldDevice
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board, Chip

@@ -23,10 +23,10 @@ from typing import Final
 
 import trio
 
-from trio_npu_dra.agent.claims.share_flag import ShareFlagStep
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice, partition_of
 from trio_npu_dra.agent.device_plugin.names import is_huaweis, parse_id, whole_resource
 from trio_npu_dra.agent.device_plugin.selection import Selection
+from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind, holds_of, node_of_pod
 from trio_npu_dra.agent.holds.ledger import Ledger

@@ -3,8 +3,8 @@
 A record that cannot be read costs its own holder only. A broken one is set aside under a name that
 each start reads again, and so is a foreign file under a record's name (`storage`). A record that is
 empty, or cannot be read because of an I/O error, stays in place. In each case its holder is
-*unreadable*: it keeps its CDI file, and that file still guards its NPUs (`claims.exclusion`). After
-a reboot it guards nothing and is removed, as other records are, unless it names a vNPU.
+*unreadable*: it keeps its CDI file, and that file still guards its NPUs (`handout.exclusion`).
+After a reboot it guards nothing and is removed, as other records are, unless it names a vNPU.
 
 A vNPU that was cut for a holder has to be removed, so its record must not be lost: it is there
 twice. The copy is written before the record, in a folder of its own, and is used where the record

@@ -11,8 +11,8 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic_core import from_json
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder, Libraries
-from trio_npu_dra.agent.claims.share_flag import flags_set_by_driver
+from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
+from trio_npu_dra.agent.handout.share_flag import flags_set_by_driver
 from trio_npu_dra.agent.holds.entry import Entry, EntryState, host_nodes
 from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import CLAIMS

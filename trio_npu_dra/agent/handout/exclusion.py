@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from trio_npu_dra.agent.claims.cdi import CdiFolder
+from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, conflict, node_of_pod
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.base.errors import DeviceHeld

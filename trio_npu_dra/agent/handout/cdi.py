@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from trio_npu_dra.agent.claims import library_hook
-from trio_npu_dra.agent.claims.library_hook import LibraryHook
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG
 from trio_npu_dra.agent.config.model import ContainerLibraries
+from trio_npu_dra.agent.handout import library_hook
+from trio_npu_dra.agent.handout.library_hook import LibraryHook
 from trio_npu_dra.agent.holds.entry import Allocated, HeldDevice
 from trio_npu_dra.ascend.container import (
     Mount,

@@ -21,8 +21,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from trio_npu_dra.agent.claims import step_locks
-from trio_npu_dra.agent.claims.cdi import CdiFolder
+from trio_npu_dra.agent.handout import step_locks
+from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotPermitted, NotSupported
