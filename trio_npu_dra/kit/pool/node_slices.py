@@ -27,6 +27,7 @@ class NodeSlices:
     The arguments are those of `publisher.publish`.
 
     Attributes:
+        owner: The Node as the slices name it; None until `begin` has read all.
         forms: What the API server made of the slices that were sent.
     """
 
@@ -35,13 +36,8 @@ class NodeSlices:
         self._node_name = node_name
         self._driver_name = driver_name
         self._selector = f"spec.driver={driver_name},spec.nodeName={node_name}"
-        self._owner: OwnerReference | None = None
+        self.owner: OwnerReference | None = None
         self.forms = StoredForms()
-
-    @property
-    def node_uid(self) -> str:
-        """The UID of the Node; empty until it is read."""
-        return self._owner.uid if self._owner else ""
 
     async def begin(self) -> Listed:
         """Read the Node and the slices.
@@ -49,8 +45,10 @@ class NodeSlices:
         Like all methods here that ask the API server, it raises KubeError if that is unreachable or
         refuses.
         """
-        self._owner = await self._read_owner()
-        return await self._list()
+        owner = await self._read_owner()
+        listed = await self._list()
+        self.owner = owner
+        return listed
 
     def views(self, listed: Listed) -> AsyncGenerator[View[ResourceSlice], None]:
         """Follow the slices from what was *listed* just now; see `list_and_watch`."""
@@ -66,17 +64,17 @@ class NodeSlices:
         writes = self.plan(slices, content)
         if listed is None and any(write.verb == "create" for write in writes):
             # The Node may have been replaced: slices of a Node that is gone are garbage.
-            self._owner = await self._read_owner()
+            self.owner = await self._read_owner()
             writes = self.plan(slices, content)
         return slices, writes
 
     def plan(self, slices: Iterable[ResourceSlice], content: PoolContent) -> tuple[Write, ...]:
         """The writes that lead from *slices* to the pool, once the Node was read."""
-        assert self._owner is not None
+        assert self.owner is not None
         desired = Pool(
             driver=self._driver_name,
             node_name=self._node_name,
-            owner=self._owner,
+            owner=self.owner,
             devices=content.devices,
             shared_counters=content.shared_counters,
         )

@@ -108,10 +108,9 @@ async def publish(
         task_status: Started when the loop runs, not when the pool is accepted.
     """
     slices = NodeSlices(client, node_name, driver_name)
-    publisher = _Publisher(slices, pool=pool, status=status, on_event=on_event)
     async with trio.open_nursery() as nursery:
+        publisher = _Publisher(slices, nursery, pool=pool, status=status, on_event=on_event)
         nursery.start_soon(publisher.follow_pool)
-        nursery.start_soon(publisher.follow_slices)
         task_status.started()
         await publisher.run()
 
@@ -122,12 +121,14 @@ class _Publisher:
     def __init__(
         self,
         slices: NodeSlices,
+        nursery: trio.Nursery,
         *,
         pool: Observable[PoolContent],
         status: Observable[PublisherStatus],
         on_event: OnEvent,
     ) -> None:
         self._slices = slices
+        self._nursery = nursery
         self._pool = pool
         self._status = status
         self._on_event = on_event
@@ -135,11 +136,8 @@ class _Publisher:
         self._settled: PoolContent | None = None
         # Our writes that the watch has not shown yet: the resourceVersion by name, None if deleted.
         self._unshown: dict[str, str | None] = {}
-        self._first_list: Listed = ((), "")
-        self._has_begun = trio.Event()
         self._change_pace = ChangePace()
         self._repair_pace = RepairPace()
-        self._new_pool = trio.Event()
         self._news = trio.Event()
 
     async def follow_pool(self) -> None:
@@ -147,13 +145,11 @@ class _Publisher:
         async for content in self._pool.changes():
             if content != self._settled:
                 self._update_status(current=False)
-            self._new_pool.set()
             self._news.set()
 
-    async def follow_slices(self) -> None:
-        """Wake the loop when our slices change."""
-        await self._has_begun.wait()
-        async with aclosing(self._slices.views(self._first_list)) as views:
+    async def _follow_slices(self, listed: Listed) -> None:
+        """Wake the loop when our slices become others than were *listed* just now."""
+        async with aclosing(self._slices.views(listed)) as views:
             while True:
                 # An open watch ends after a time. A broken one has no limit: it is retried.
                 limit = _WATCH_STUCK_SECONDS if self._view.stale_since is None else inf
@@ -174,7 +170,8 @@ class _Publisher:
         """Reconcile after each piece of news."""
         retry = Retry("publishing ResourceSlices", log)
         while True:
-            self._news, self._new_pool = trio.Event(), trio.Event()
+            self._news = trio.Event()
+            pool = self._pool.value
             try:
                 await self._reconcile()
             except InvalidPool as error:
@@ -183,11 +180,11 @@ class _Publisher:
                         "nothing is published until the pool changes", extra={"problem": str(error)}
                     )
                 self._fail(error)
-                await self._new_pool.wait()
+                await self._pool.wait_for_other(pool)
             except Invalid as error:
                 self._fail(error)
                 with trio.move_on_after(retry.failed(error)):
-                    await self._new_pool.wait()  # the API server may accept another pool
+                    await self._pool.wait_for_other(pool)  # which the API server may accept
             except KubeError as error:
                 self._fail(error)
                 await trio.sleep(retry.failed(error))
@@ -196,7 +193,12 @@ class _Publisher:
                 await self._news.wait()
 
     async def _reconcile(self) -> None:
-        listed = None if self._has_begun.is_set() else await self._begin()
+        listed = None
+        if self._slices.owner is None:
+            with watchdog.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
+                listed, version = await self._slices.begin()
+            self._nursery.start_soon(self._follow_slices, (listed, version))
+            self._update_status()
         check(self._pool.value)  # an invalid pool must not cost a request
         if self._pool.value == self._settled:
             await self._wait_for_own_writes()
@@ -208,7 +210,7 @@ class _Publisher:
                 return
             # Back off while the edits go on; a new pool cuts the wait short.
             with trio.move_on_after(self._repair_pace.delay()):
-                await self._new_pool.wait()
+                await self._pool.wait_for_other(self._settled)
         if self._pool.value != self._settled:
             await trio.sleep(self._change_pace.delay())
         content = self._pool.value
@@ -227,14 +229,6 @@ class _Publisher:
                 extra={"devices": len(content.devices), "writes": len(writes)},
             )
         self._settle(content, slices, writes)
-
-    async def _begin(self) -> Slices:
-        """Read the Node and the slices, from which on `follow_slices` watches."""
-        with watchdog.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
-            self._first_list = await self._slices.begin()
-        self._has_begun.set()
-        self._update_status()
-        return self._first_list[0]
 
     async def _wait_for_own_writes(self) -> None:
         """Wait until the watch shows our writes, or for `_LAG_SECONDS`, or for other work.
@@ -292,5 +286,6 @@ class _Publisher:
             self._on_event(PoolAccepted())
 
     def _update_status(self, **changes: bool | int | str | frozenset[str]) -> None:
-        changes["node_uid"] = self._slices.node_uid
-        self._status.set(replace(self._status.value, **changes))  # type: ignore[arg-type] # by name
+        owner = self._slices.owner
+        status = replace(self._status.value, node_uid=owner.uid if owner is not None else "")
+        self._status.set(replace(status, **changes))  # type: ignore[arg-type] # by name
