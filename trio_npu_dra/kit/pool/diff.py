@@ -80,24 +80,12 @@ def plan(
         # generation hides the pool until the last of these writes. One update needs none.
         wanted = specs(desired, newest + 1)
         changed = set(kept)
-    return (
-        *(Write("delete", item) for item in found if item not in kept.values()),
-        *(
-            Write("update", _slice(kept[index].metadata, desired, wanted[index]))
-            for index in sorted(changed)
-        ),
-        *(
-            Write("create", _slice(_new_metadata(desired, index), desired, spec))
-            for index, spec in enumerate(wanted)
-            if index not in kept
-        ),
-    )
-
-
-def _new_metadata(desired: Pool, index: int) -> ObjectMeta:
-    return ObjectMeta(generate_name=generate_name(desired.node_name, desired.driver, index))
-
-
-def _slice(metadata: ObjectMeta, desired: Pool, spec: ResourceSliceSpec) -> ResourceSlice:
-    owned = metadata.model_copy(update={"owner_references": (desired.owner,)})
-    return ResourceSlice(metadata=owned, spec=spec)
+    writes = [Write("delete", item) for item in found if item not in kept.values()]
+    for index in sorted(changed):
+        metadata = kept[index].metadata.model_copy(update={"owner_references": owners})
+        writes.append(Write("update", ResourceSlice(metadata=metadata, spec=wanted[index])))
+    for index in sorted(set(range(len(wanted))) - kept.keys()):
+        name = generate_name(desired.node_name, desired.driver, index)
+        metadata = ObjectMeta(generate_name=name, owner_references=owners)
+        writes.append(Write("create", ResourceSlice(metadata=metadata, spec=wanted[index])))
+    return tuple(writes)

@@ -88,8 +88,13 @@ class StoredForms:
         return stored if sent == part else part
 
     def _log_changes(self) -> None:
-        dropped = self.dropped
-        rewritten = self._rewritten() - dropped
+        dropped, rewritten = self.dropped, set[str]()
+        for sent, stored in self._devices.values():
+            before, after = sent.to_wire(), stored.to_wire()
+            rewritten.update(field for field in after if before.get(field) != after[field])
+        if any(stored is not None for _, stored in self._counters.values()):
+            rewritten.add("sharedCounters")
+        rewritten -= dropped
         if fields := dropped - self._logged:
             log.warning(
                 "the API server dropped fields of ResourceSlices; devices are published without",
@@ -105,12 +110,3 @@ class StoredForms:
                 extra={"fields": sorted(fields)},
             )
         self._logged |= dropped | rewritten
-
-    def _rewritten(self) -> frozenset[str]:
-        changed: set[str] = set()
-        for sent, stored in self._devices.values():
-            before, after = sent.to_wire(), stored.to_wire()
-            changed.update(field for field in after if before.get(field) != after[field])
-        if any(stored is not None for _, stored in self._counters.values()):
-            changed.add("sharedCounters")
-        return frozenset(changed)

@@ -7,7 +7,7 @@ only with each other: the clocks of the node and of the API server do not matter
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from trio_npu_dra.kit.api.objects import Device, DeviceTaint, ResourceSlice, rfc3339
@@ -33,21 +33,19 @@ def with_times_of(known: Device | None, device: Device) -> Device:
     if not device.taints:
         return device
     times = {_identity(taint): taint.time_added for taint in (known.taints if known else ())}
-    taints = tuple(_timed(taint, times) for taint in device.taints)
-    return device.model_copy(update={"taints": taints})
+    taints = []
+    for taint in device.taints:
+        stored, wanted = times.get(_identity(taint)), taint.time_added
+        if wanted is not None and not _is_close(wanted, stored):
+            stored = rfc3339(_rounded(wanted).timestamp())
+        taints.append(taint.model_copy(update={"time_added": stored}))
+    return device.model_copy(update={"taints": tuple(taints)})
 
 
 def untimed(device: Device) -> Device:
     """The device without the times of its taints."""
     taints = tuple(taint.model_copy(update={"time_added": None}) for taint in device.taints)
     return device.model_copy(update={"taints": taints})
-
-
-def _timed(taint: DeviceTaint, known: Mapping[tuple[str, str, str], str | None]) -> DeviceTaint:
-    stored, wanted = known.get(_identity(taint)), taint.time_added
-    if wanted is not None and not _is_close(wanted, stored):
-        stored = rfc3339(_rounded(wanted).timestamp())
-    return taint.model_copy(update={"time_added": stored})
 
 
 def _is_close(wanted: str, stored: str | None) -> bool:
