@@ -107,7 +107,8 @@ class ClaimLifecycle:
             if entry.holder.kind is HolderKind.LEFTOVER
             if any(nodes & hold.nodes for hold in entry.holds)
         ]
-        await self.repair(left)
+        if left:
+            await self.repair(left)
         return await self._follow(Goal.PREPARE, plans)
 
     async def unprepare(self, uids: Sequence[str]) -> dict[str, Outcome]:
@@ -230,9 +231,20 @@ class ClaimLifecycle:
                 entry = self._ledger.put(replace(entry, steps=entry.steps[:-1]))
 
     def _finish(self, entry: Entry) -> Generator[Taken, None, Entry]:
-        """Do the remaining steps, write the CDI file, note that the claim is ready."""
+        """Do the remaining steps, write the CDI file, note that the claim is ready.
+
+        A ready claim is *intended* again, from the first step on whose work is lost.
+        """
         self._steps.by_name(entry.steps)  # before anything is changed
-        entry = self._without_lost_steps(entry)
+        lost = self._steps.lost(entry) if entry.state is EntryState.READY else None
+        if lost is not None:
+            self._cdi.remove(entry.uid)
+            log.warning(
+                "the work of a claim's step is lost and is done again",
+                extra={"claim": str(entry), "uid": entry.uid, "step": lost.name},
+            )
+            left = entry.steps[: entry.steps.index(lost.name) + 1]
+            entry = self._ledger.put(replace(entry, state=EntryState.INTENDED, steps=left))
         done = entry.steps[:-1]  # the last may be half done
         for step in self._steps.needed(entry):
             if step.name in done:
@@ -331,19 +343,6 @@ class ClaimLifecycle:
             entry = self._ledger.put(replace(entry, doubted=False))
         self._write_cdi(entry)
         return entry
-
-    def _without_lost_steps(self, entry: Entry) -> Entry:
-        """Make a ready claim *intended* again, from the first step on whose work is lost."""
-        lost = self._steps.lost(entry) if entry.state is EntryState.READY else None
-        if lost is None:
-            return entry
-        self._cdi.remove(entry.uid)
-        left = entry.steps[: entry.steps.index(lost.name) + 1]
-        log.warning(
-            "the work of a claim's step is lost and is done again",
-            extra={"claim": str(entry), "uid": entry.uid, "step": lost.name},
-        )
-        return self._ledger.put(replace(entry, state=EntryState.INTENDED, steps=left))
 
     def _has_steps(self, uid: str) -> bool:
         entry = self._ledger.by_uid.get(uid)
