@@ -105,12 +105,12 @@ def test_bill_names_licences(tmp_path: Path) -> None:
 def test_image_that_differs_from_the_lock_gets_no_bill(tmp_path: Path) -> None:
     """A package missing, of another version or too many is named."""
     packages = LOCKED | {"trio": "0.1", "left-pad": "1.3"}
-    del packages["httpcore"]
+    del packages["httpx"]
     with pytest.raises(SystemExit) as caught:
         sbom.main(inventory(tmp_path / "inventory", packages), tmp_path / "sbom.json")
 
     for words in (
-        f"httpcore is missing, locked is {LOCKED['httpcore']}",
+        f"httpx is missing, locked is {LOCKED['httpx']}",
         "left-pad is 1.3, locked is nothing",
         f"trio is 0.1, locked is {LOCKED['trio']}",
     ):
@@ -119,7 +119,7 @@ def test_image_that_differs_from_the_lock_gets_no_bill(tmp_path: Path) -> None:
 
 
 HARMLESS = {"name": "trio", "version": "0.35.0", "vulns": []}
-SKIPPED = {"name": "httpcore", "skip_reason": "Dependency not found on PyPI"}
+SKIPPED = {"name": "httpx", "skip_reason": "Dependency not found on PyPI"}
 VULNERABLE = {
     "name": "h11",
     "version": "0.1",

@@ -31,7 +31,7 @@ ENVIRONMENT: Final = (
     "PYTHONDONTWRITEBYTECODE=1",
 )
 """That of the image."""
-PACKAGES: Final = ("trio", "grpclib", "h2", "httpcore", "betterproto2", "pydantic")
+PACKAGES: Final = ("trio", "grpclib", "h2", "httpx", "httpcore", "betterproto2", "pydantic")
 _MOUNTS: Final = """
 for place in dev proc sys; do mount --rbind "/$place" "$0/$place"; done
 mkdir -p "$0$1"

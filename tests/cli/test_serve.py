@@ -17,8 +17,9 @@ from trio_npu_dra.lab.standins.kubelet import open_kubelet
 PACKAGES = {
     *("trio", "attr", "attrs", "outcome", "sniffio", "sortedcontainers"),
     *("grpclib", "h2", "hpack", "hyperframe", "multidict", "betterproto2"),
-    *("httpcore", "anyio", "h11", "certifi", "idna"),
-    "socksio",  # which httpcore uses if it is there
+    *("httpx", "httpcore", "anyio", "h11", "certifi", "idna"),
+    # What httpx uses if it is there; some of it comes with the extra `cli`.
+    *("brotli", "brotlicffi", "click", "pygments", "rich", "socksio", "zstandard"),
     *("pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"),
     "yaml",  # of this test's kubeconfig; pods have none
 }

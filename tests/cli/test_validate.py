@@ -79,4 +79,4 @@ def test_it_loads_nothing_of_the_daemon() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     )
-    assert not {"trio", "httpcore", "grpclib", "asyncio"} & set(loaded.stdout.split())
+    assert not {"trio", "httpx", "grpclib", "asyncio"} & set(loaded.stdout.split())

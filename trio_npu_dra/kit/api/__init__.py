@@ -1,6 +1,6 @@
 """A Kubernetes client: the verbs and the object parts that a DRA driver needs, without devices.
 
-Rooms import the public modules below: a face that imported them would load httpcore and YAML for
+Rooms import the public modules below: a face that imported them would load httpx and YAML for
 commands that only parse objects. Each failure is retried in one place:
 
 | failure | who retries |

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 import httpcore
+import httpx
 
 from trio_npu_dra.kit.base.errors import Unreadable
 
@@ -17,16 +18,18 @@ LIST_LIMIT: Final = 8 << 20
 """Bytes of a list; the driver lists objects of one node."""
 BEGINNING: Final = 4096
 """Bytes of an answer that an error keeps when the whole cannot be read."""
-BROKEN: Final = (httpcore.NetworkError, httpcore.ProtocolError)
+BROKEN: Final = (httpx.HTTPError, httpcore.NetworkError, httpcore.ProtocolError)
 """Errors of a server that cannot be reached, hangs up, or does not speak HTTP."""
 _CLOSE_LIMIT: Final = 1.0
 
+Response: TypeAlias = httpx.Response | httpcore.Response
 
-class Body:
+
+class Body(httpx.AsyncByteStream):
     """The body of one request, in one piece; nothing for one without a body.
 
-    That of httpcore is an async generator: if a cancelled request leaves one half-way, the garbage
-    collector closes it, perhaps after the event loop has ended.
+    Those of httpx and httpcore are async generators: if a cancelled request leaves one half-way,
+    the garbage collector closes it, perhaps after the event loop has ended.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -68,7 +71,7 @@ class Lines:
         return [bytes(line) for line in lines if line]
 
 
-async def read_whole(response: httpcore.Response, asked: str, *, limit: int) -> bytes:
+async def read_whole(response: Response, asked: str, *, limit: int) -> bytes:
     """The whole body; after it the connection can serve another request.
 
     Raises:
@@ -87,17 +90,17 @@ async def read_whole(response: httpcore.Response, asked: str, *, limit: int) -> 
     return bytes(body)
 
 
-def chunks_of(response: httpcore.Response) -> AsyncIterator[bytes]:
+def chunks_of(response: Response) -> AsyncIterator[bytes]:
     """The body as it arrives."""
     assert isinstance(response.stream, AsyncIterable)
     return aiter(response.stream)
 
 
-async def abandon(response: httpcore.Response, chunks: AsyncIterator[bytes]) -> None:
+async def abandon(response: Response, chunks: AsyncIterator[bytes]) -> None:
     """End an answer that was not read to its end.
 
-    The generators inside httpcore do not close one another; reading on from the closed connection
-    makes each of them end with its error.
+    The generators inside httpx and httpcore do not close one another; reading on from the closed
+    connection makes each of them end with its error.
     """
     with anyio.move_on_after(_CLOSE_LIMIT, shield=True), suppress(*BROKEN):
         await response.aclose()
@@ -105,7 +108,7 @@ async def abandon(response: httpcore.Response, chunks: AsyncIterator[bytes]) -> 
             pass
 
 
-async def close(connection: httpcore.AsyncHTTPConnection) -> None:
+async def close(connection: httpcore.AsyncHTTPConnection | httpx.AsyncHTTPTransport) -> None:
     """Close a connection in any state, in a second at most, even if this task is cancelled."""
     with anyio.move_on_after(_CLOSE_LIMIT, shield=True):
         await connection.aclose()

@@ -49,15 +49,6 @@ class Connection:
         """Whether it is still open, and has not idled for too long."""
         return self.is_open and not self._http.has_expired()
 
-    async def open(self, request: httpcore.Request) -> httpcore.Response:
-        """Send a request; the body of its answer has not been read.
-
-        Raises:
-            httpcore.NetworkError: The server cannot be reached, or the connection broke.
-            httpcore.ProtocolError: The answer is not HTTP.
-        """
-        return await self._http.handle_async_request(request)
-
     async def exchange(self, request: httpcore.Request, asked: str, *, limit: int) -> Answer:
         """Send a request and read its whole answer; if that does not succeed, close.
 
@@ -67,21 +58,18 @@ class Connection:
             httpcore.ProtocolError: The answer is not HTTP, or ended too early.
         """
         try:
-            response = await self.open(request)
+            response = await self._http.handle_async_request(request)
             body = await read_whole(response, asked, limit=limit)
         except BaseException:
             # Also when cancelled: a connection in an unknown state is not used again.
             await self.close()
             raise
-        return Answer(status=response.status, headers=headers_of(response), body=body)
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in response.headers
+        }
+        return Answer(status=response.status, headers=headers, body=body)
 
     async def close(self) -> None:
         """Close it in any state."""
         await close(self._http)
-
-
-def headers_of(response: httpcore.Response) -> dict[str, str]:
-    """The headers of an answer, by names in lower case."""
-    return {
-        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers
-    }

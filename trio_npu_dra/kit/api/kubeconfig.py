@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
-import httpcore
+import httpx
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
@@ -212,10 +212,10 @@ class KubeContext:
                 source=str(path), base_url="http://localhost", unix_socket=self.unix_socket
             )
         try:
-            url = httpcore.URL(server)
-        except (TypeError, ValueError):  # it is not ASCII, or no URL
-            url = httpcore.URL("")
-        if url.scheme != b"https" or not url.host:
+            url = httpx.URL(server)
+        except httpx.InvalidURL:
+            url = httpx.URL("")
+        if url.scheme != "https" or not url.host:
             raise ConfigError(
                 f"{path}: cluster.server is {server!r}: only https:// and unix:// are spoken"
             )

@@ -18,7 +18,7 @@ _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 _ENCODER = json.JSONEncoder(default=str, ensure_ascii=False)  # making one takes as long as a line
 
-_CHATTY = ("httpcore", "hpack", "h2", "grpclib", "asyncio")
+_CHATTY = ("httpx", "httpcore", "hpack", "h2", "grpclib", "asyncio")
 
 
 def configure(
