@@ -88,13 +88,14 @@ class StoredForms:
         return stored if sent == part else part
 
     def _log_changes(self) -> None:
-        dropped, rewritten = self.dropped, set[str]()
+        changed: set[str] = set()
         for sent, stored in self._devices.values():
             before, after = sent.to_wire(), stored.to_wire()
-            rewritten.update(field for field in after if before.get(field) != after[field])
+            changed.update(field for field in after if before.get(field) != after[field])
         if any(stored is not None for _, stored in self._counters.values()):
-            rewritten.add("sharedCounters")
-        rewritten -= dropped
+            changed.add("sharedCounters")
+        dropped = self.dropped
+        rewritten = changed - dropped
         if fields := dropped - self._logged:
             log.warning(
                 "the API server dropped fields of ResourceSlices; devices are published without",
