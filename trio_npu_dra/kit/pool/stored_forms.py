@@ -95,7 +95,7 @@ class StoredForms:
         if any(stored is not None for _, stored in self._counters.values()):
             changed.add("sharedCounters")
         dropped = self.dropped
-        rewritten = changed - dropped
+        rewritten = frozenset(changed) - dropped
         if fields := dropped - self._logged:
             log.warning(
                 "the API server dropped fields of ResourceSlices; devices are published without",
