@@ -15,7 +15,7 @@ from trio_npu_dra.kit.api.credentials import (
     load_credentials,
     own_namespace,
 )
-from trio_npu_dra.kit.api.kubeconfig import agent_credentials
+from trio_npu_dra.kit.api.kubeconfig import driver_credentials
 from trio_npu_dra.kit.api.objects import Node
 from trio_npu_dra.kit.base.errors import ConfigError, Unavailable
 
@@ -44,7 +44,7 @@ def agent(folder: Path, ca: Path, server: str = "https://h", **user: object) -> 
     """The agent's credentials for a cluster with that CA."""
     cluster: dict[str, object] = {"server": server, "certificate-authority": str(ca)}
     fields = {name.replace("_", "-"): value for name, value in user.items()}
-    return agent_credentials(kubeconfig(folder, cluster, fields))
+    return driver_credentials(kubeconfig(folder, cluster, fields))
 
 
 async def test_a_service_account_gets_in(port: int, pki: Path, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ async def test_a_kubeconfig_with_files_or_data_gets_in(
         user: dict[str, object] = {}
         for field, value in fields.items():
             (cluster if field.startswith("cert") else user)[field] = value
-        assert await ask(agent_credentials(kubeconfig(tmp_path, cluster, user))) == "node-1"
+        assert await ask(driver_credentials(kubeconfig(tmp_path, cluster, user))) == "node-1"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_message_outside_of_a_pod_names_the_flag(monkeypatch: pytest.MonkeyP
 
 def test_a_socket_needs_no_identity(tmp_path: Path) -> None:
     """`unix://` names the socket of kubectl proxy, which has credentials of its own."""
-    credentials = agent_credentials(kubeconfig(tmp_path, {"server": "unix:///run/api.sock"}))
+    credentials = driver_credentials(kubeconfig(tmp_path, {"server": "unix:///run/api.sock"}))
     assert (credentials.unix_socket, credentials.tls) == (Path("/run/api.sock"), None)
 
 
@@ -144,7 +144,7 @@ def test_an_unsupported_field_is_named(
 ) -> None:
     """The message has the file and the field."""
     with pytest.raises(ConfigError, match=words) as caught:
-        agent_credentials(kubeconfig(tmp_path, cluster, user))
+        driver_credentials(kubeconfig(tmp_path, cluster, user))
     assert str(tmp_path) in str(caught.value)
 
 

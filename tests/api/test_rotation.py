@@ -13,7 +13,7 @@ from tests.api.conftest import Serve
 from tests.api.pki import kubeconfig
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import BearerToken, Credentials, in_cluster
-from trio_npu_dra.kit.api.kubeconfig import agent_credentials
+from trio_npu_dra.kit.api.kubeconfig import driver_credentials
 from trio_npu_dra.kit.api.material import Material
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta
 from trio_npu_dra.kit.base.errors import Forbidden, Unavailable
@@ -71,7 +71,7 @@ def certified(port: int, pki: Path, folder: Path, *, name: str) -> Credentials:
         "certificate-authority": str(pki / "ca.crt"),
     }
     user: dict[str, object] = {"client-certificate": "client.crt", "client-key": "client.key"}
-    return agent_credentials(kubeconfig(folder, cluster, user))
+    return driver_credentials(kubeconfig(folder, cluster, user))
 
 
 async def works(client: KubeClient) -> bool:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dev.fuzz.values import encoded, expanded, mangled, spoilt
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import Credentials
-from trio_npu_dra.kit.api.kubeconfig import agent_credentials, read_context
+from trio_npu_dra.kit.api.kubeconfig import driver_credentials, read_context
 from trio_npu_dra.kit.api.objects import Node
 from trio_npu_dra.kit.api.transport import Transport
 from trio_npu_dra.kit.base.errors import ConfigError, Unavailable
@@ -113,7 +113,7 @@ def test_any_file_is_credentials_or_one_error(place: Path, content: bytes) -> No
     path = place / "kubeconfig"
     path.write_bytes(expanded(content))
     try:
-        credentials = agent_credentials(path)
+        credentials = driver_credentials(path)
     except ConfigError as error:
         words = str(error)
         assert str(path.parent) in words

@@ -109,10 +109,10 @@ def load_credentials(path: Path | None) -> Credentials:
     if path is None:
         return in_cluster(os.environ, SERVICE_ACCOUNT)
     from trio_npu_dra.kit.api.kubeconfig import (  # noqa: PLC0415 - pods have none, need no YAML
-        agent_credentials,
+        driver_credentials,
     )
 
-    return agent_credentials(path)
+    return driver_credentials(path)
 
 
 def own_namespace(folder: Path = SERVICE_ACCOUNT) -> str:

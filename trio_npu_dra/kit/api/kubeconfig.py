@@ -40,7 +40,7 @@ _FOR_PEOPLE: Final[Mapping[str, str]] = {
     "cluster.tls-server-name": "the server's certificate must be for the host in server",
     "user.exec": IDENTITY,
 }
-"""Fields that `kubectl npu` supports and the agent does not."""
+"""Fields that a person's kubeconfig may have, and a driver's may not."""
 _UNSENDABLE: Final = re.compile("[\0\ud800-\udfff]")
 """NUL and half a character: YAML has them, no file name, host or token can."""
 
@@ -246,14 +246,14 @@ def _material(path: Path, field: str, data: bytes | None, file: str | None) -> M
     return Material(field=f"{path}: {field}", path=path.parent / file) if file else None
 
 
-def agent_credentials(path: Path) -> Credentials:
+def driver_credentials(path: Path) -> Credentials:
     """Credentials of the current context of a kubeconfig file, without the fields for people.
 
     It may have tokens, token files and client certificates; `server` is `https://...`, or
     `unix:///path` for the socket of `kubectl proxy --unix-socket`, which has its own identity.
 
     Raises:
-        ConfigError: The file does not parse, or needs something that the agent does not support.
+        ConfigError: The file does not parse, or needs something that a driver does not support.
     """
     context = read_context((path,))
     _refuse(path, "cluster", context.cluster, _FOR_PEOPLE)

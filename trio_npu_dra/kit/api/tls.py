@@ -25,7 +25,7 @@ class ClientCertificate:
 
 
 class Trust(Enum):
-    """Whom a person's client trusts where the cluster names no CA; the agent trusts its CA alone.
+    """Whom a person's client trusts where the cluster names no CA; a driver trusts its CA alone.
 
     Attributes:
         SYSTEM: The system's CAs. As with client-go, `SSL_CERT_FILE` and `SSL_CERT_DIR` in the

@@ -25,7 +25,7 @@ ERROR_LIMIT = 4096
 """Characters of one claim's error: it becomes an event of the pod, which holds even less."""
 
 CLAIM_LIMIT = 512
-"""Claims of one call. The kubelet asks for those of one pod; a node has some 16 devices to give."""
+"""Claims of one call. The kubelet asks for those of one pod."""
 
 _UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?", re.ASCII)
 """What a UID may look like: drivers name files after it."""
