@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
 
 from dev.rig.parts import Rig, served_rig
 from dev.rig.waiting import until
 from tests.device_plugin.instance import RESOURCE, ids
 from tests.device_plugin.whole_daemon import allocated, in_file, pool, spec
 from trio_npu_dra.agent import daemon
+from trio_npu_dra.agent.device_plugin import allocation
 from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.kit.base import file_lock
 from trio_npu_dra.kit.grpc import RpcError
@@ -206,26 +206,34 @@ async def test_a_younger_instance_serves_once_the_older_one_has_ended(rig: Rig) 
         nursery.cancel_scope.cancel()
 
 
-async def test_an_instance_that_waits_to_publish_does_not_take_the_lock_of_resources(
-    rig: Rig,
+async def test_an_instance_keeps_the_lock_of_the_publisher_until_its_resources_have_ended(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of three instances each of two would else have the lock that the other one waits for."""
+    """A stop lets an allocation end, and the next instance serves no resource meanwhile."""
+    monkeypatch.setattr(allocation, "IN_USE_SECONDS", 0.3)
     rig.device_plugin = "0-1"
-    folder = rig.settings.plugin_directory
-    folder.mkdir()
+    has_ended = False
+
+    async def allocate() -> None:
+        nonlocal has_ended
+        with pytest.raises(RpcError, match="npu-0 is still in use"):
+            await allocated(manager, "train", 0)
+        has_ended = True
+
+    async def take_over() -> None:
+        lock = rig.settings.plugin_directory / "publisher.lock"
+        async with file_lock.hold(lock, pause_seconds=0.001):
+            assert has_ended
+
     async with rig.device_manager() as manager, trio.open_nursery() as nursery:
-        async with file_lock.hold(folder / "publisher.lock", pause_seconds=1):
-            await nursery.start(daemon.run, rig.settings)
-            await until(lambda: bool(rig.api.requests))  # what slices keep: NPUs are read by then
-            await wait_all_tasks_blocked(0.02)
-            async with file_lock.hold(
-                folder / "device-plugin.lock", pause_seconds=1, patience_seconds=0
-            ):
-                pass
-            assert manager.registrations == []
-        await manager.wait_for(RESOURCE, *ids(0, 1))
-        await until(lambda: "npu-7" in pool(rig))
-        nursery.cancel_scope.cancel()
+        with rig.board.control() as control:
+            async with rig.daemon():
+                await manager.wait_for(RESOURCE, *ids(0, 1))
+                control.set_processes(0, [(4711, 1 << 20)])
+                nursery.start_soon(allocate)
+                await trio.lowlevel.checkpoint()
+                await manager.preferred(RESOURCE, 1, available=ids(1))  # on the same connection
+                nursery.start_soon(take_over)
 
 
 async def test_dies_that_are_shared_together_are_whole(

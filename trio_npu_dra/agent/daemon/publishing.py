@@ -61,21 +61,24 @@ async def publish_chips(
         offers = partial(derive, lazily=[node.ledger.holds])
         await nursery.start(offers, node.offers, partial(_offered, node), *sources)
         await nursery.start(derive, node.device_health, partial(_device_health, node), node.offers)
-        async with publisher_lock(node.settings.plugin_directory, node.publisher):
-            # Under this lock: else, of three instances, one could have it and wait for the lock of
-            # device plugins, and another one have that and wait for this.
+        # The lock is for resources too, until the last of their tasks has ended: the kubelet takes
+        # the plugins of two instances for the same.
+        async with (
+            publisher_lock(node.settings.plugin_directory, node.publisher),
+            trio.open_nursery() as publishing,
+        ):
             resources = partial(deferred.serve_resources, cdi=cdi, flags=flags)
-            nursery.start_soon(resources, node, kube, worker)
+            publishing.start_soon(resources, node, kube, worker)
             await node.features.wait_until(lambda features: features is not None)
             pool_of = node.offers, node.features, node.shared_for_claims
-            await nursery.start(derive, node.pool, partial(_pool, node), *pool_of)
+            await publishing.start(derive, node.pool, partial(_pool, node), *pool_of)
             await wait_registered(node.registration)
             if node.selection:
                 await node.pods_known.wait_until(bool)
                 # Without the delay of `lazily`: no pool may have what pods have.
                 node.offers.set(_offered(node))
                 node.pool.set(_pool(node))
-            nursery.start_soon(deferred.report_chips, node, kube)
+            publishing.start_soon(deferred.report_chips, node, kube)
             await publish(
                 kube,
                 node_name=node.settings.node_name,

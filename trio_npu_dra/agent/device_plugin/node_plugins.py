@@ -24,14 +24,12 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.partition import vnpu_node
-from trio_npu_dra.kit.base import file_lock
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import DevicePlugin
 
 log = logging.getLogger(__name__)
 
-_LOCK_PAUSE: Final = 0.1  # seconds between two tries; pods cannot start between two instances
 _UNUSED_SECONDS: Final = 5.0  # between two checks whether a process still uses a chip
 _FILE_SECONDS: Final = 5.0  # between two checks of the CDI file
 
@@ -95,16 +93,10 @@ class NodePlugins:
     async def serve(self) -> None:
         """Serve all resources to the kubelet, until cancelled.
 
-        While a rolling update has two instances on a node, the older one serves until it ends. The
-        lists and the CDI file of the two would differ if their flags do, and the kubelet takes both
-        for the same plugin.
+        One instance at a time may do so, that with the lock of the publisher: the lists and the CDI
+        file of two would differ if their flags do, and the kubelet takes both for the same plugin.
         """
-        path = self.ledger.state_folder / "device-plugin.lock"
-        waits = "device plugins have to wait for their lock file"
-        async with (
-            file_lock.hold_patiently(path, pause_seconds=_LOCK_PAUSE, waits=waits),
-            trio.open_nursery() as nursery,
-        ):
+        async with trio.open_nursery() as nursery:
             nursery.start_soon(self._pod_holds.keep)
             await self._pod_holds.known.wait_until(bool)
             self._warn_whole()
