@@ -10,10 +10,12 @@ from trio.testing import wait_all_tasks_blocked
 from dev.rig.waiting import HANG_SECONDS, until
 from tests.api.conftest import Serve
 from trio_npu_dra.kit.api import connection
+from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import BearerToken, Credentials
 from trio_npu_dra.kit.api.material import Material
+from trio_npu_dra.kit.api.objects import Node
 from trio_npu_dra.kit.api.transport import AT_ONCE, Transport
-from trio_npu_dra.kit.base.errors import KubeError
+from trio_npu_dra.kit.base.errors import KubeError, Unreadable
 
 NODE = "/api/v1/nodes/n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n"
@@ -90,6 +92,17 @@ async def test_a_request_has_what_the_api_server_needs_and_no_more(
         b'content-length: 7\r\n\r\n{"a":1}'
     )
     assert b"content-type: application/apply-patch+yaml\r\ncontent-length: 2\r\n\r\n{}" in apply
+
+
+async def test_each_program_says_its_own_name(peer: Peer, serve: Serve) -> None:
+    """The API server's audit log tells programs on the kit apart."""
+    credentials = Credentials(
+        source="test", base_url="http://localhost", unix_socket=await serve(peer.serve)
+    )
+    async with open_client(credentials, user_agent="lamps/1") as client:
+        with pytest.raises(Unreadable):
+            await client.get(Node, "n")
+    assert b"\r\nuser-agent: lamps/1\r\n" in peer.requests[0][0]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
