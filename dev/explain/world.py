@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import Event, KubeObject
-from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass
+from trio_npu_dra.tools.cluster.pods import Pod
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 Wire = dict[str, Any]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from trio_npu_dra.kit.api.kubeconfig import files_of_person, read_context
+from trio_npu_dra.kit.api.kubeconfig import read_context
 from trio_npu_dra.kit.base.errors import ConfigError
-from trio_npu_dra.tools.login.login import log_in
+from trio_npu_dra.tools.login.login import files_of_person, log_in
 
 
 def write(path: Path, **config: Any) -> Path:

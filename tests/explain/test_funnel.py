@@ -20,9 +20,9 @@ from dev.explain.world import (
     view_of,
     with_results,
 )
-from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
+from trio_npu_dra.tools.cluster.pods import Pod
 
 NIC = slice_("nic", device("nic-0"), driver="nic.example.com", pool="nics")
 

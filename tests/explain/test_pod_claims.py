@@ -19,7 +19,6 @@ from dev.explain.world import (
     slice_,
     view_of,
 )
-from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.explain.explanation import Outcome
 from trio_npu_dra.tools.cluster.explain.pod_claims import (
     PodClaims,
@@ -28,6 +27,7 @@ from trio_npu_dra.tools.cluster.explain.pod_claims import (
     class_of,
 )
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
+from trio_npu_dra.tools.cluster.pods import Pod
 
 NAME = "huawei.com/Ascend910"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"

@@ -8,10 +8,10 @@ import pytest
 
 from dev.explain.world import Wire, class_, node, pod, view_of
 from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.pods import Pod, Requirement
 from trio_npu_dra.tools.cluster.explain.pod_claims import from_devices
 from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obstacles
 from trio_npu_dra.tools.cluster.matching import requirement_holds
+from trio_npu_dra.tools.cluster.pods import Pod, Requirement
 
 NAME = "huawei.com/Ascend910"
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

@@ -31,10 +31,10 @@ from dev.explain.world import (
     view_of,
     with_results,
 )
-from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.explain.explanation import Outcome
 from trio_npu_dra.tools.cluster.explain.verdict import explain_claim, explain_pod
 from trio_npu_dra.tools.cluster.objects import Claim
+from trio_npu_dra.tools.cluster.pods import Pod
 
 IS_WHOLE = 'device.attributes["npu.huawei.com"].type == "npu"'
 

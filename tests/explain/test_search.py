@@ -21,12 +21,12 @@ from dev.explain.world import (
     with_results,
 )
 from tests.explain.brute_force import exists
-from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.cel import SelectorFails
 from trio_npu_dra.tools.cluster.cel.selector import matches
 from trio_npu_dra.tools.cluster.explain.explanation import Explanation, Outcome
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.objects import AnyDevice
+from trio_npu_dra.tools.cluster.pods import Pod
 
 WORLDS = 120
 

@@ -1,9 +1,7 @@
 """Address of the API server and the client's identity there: a service account, or a kubeconfig.
 
 Nothing else counts: `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and `SSL_CERT_FILE` in the environment
-change nothing, because a pod reaches its API server without a proxy. Only for people `KUBECONFIG`
-counts (`kubeconfig.files_of_person`), credential plugins run, and other CAs than the cluster's are
-trusted, where the kubeconfig says so or names no CA (`login.login`).
+change nothing, because a pod reaches its API server without a proxy. People have `tools.login`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
@@ -259,26 +258,6 @@ def driver_credentials(path: Path) -> Credentials:
     _refuse(path, "cluster", context.cluster, _FOR_PEOPLE)
     _refuse(path, "user", context.user, _FOR_PEOPLE)
     return context.credentials(context.authority, context.token(), context.client_certificate())
-
-
-def files_of_person(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files that kubectl reads by default: those in `KUBECONFIG`, or `~/.kube/config`.
-
-    Some files in `KUBECONFIG` may be missing. Without `KUBECONFIG` there may be no file at all.
-
-    Raises:
-        ConfigError: `KUBECONFIG` names no file that exists.
-    """
-    named = environment.get("KUBECONFIG", "")
-    if not named:
-        usual = Path("~/.kube/config").expanduser()
-        return (usual,) if usual.exists() else ()
-    found = tuple(
-        path for path in map(Path, filter(None, named.split(os.pathsep))) if path.exists()
-    )
-    if not found:
-        raise ConfigError(f"KUBECONFIG={named} names no file that exists")
-    return found
 
 
 def read_context(files: Sequence[Path], context: str = "") -> KubeContext:

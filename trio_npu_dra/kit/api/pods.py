@@ -1,8 +1,8 @@
-"""Pods, and what says on which nodes they may run."""
+"""Pods: their metadata, and what their containers ask for."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -10,36 +10,6 @@ from trio_npu_dra.kit.api.objects import ApiModel, Items, KubeObject, Named
 
 Quantities = Named[Annotated[str, Field(coerce_numbers_to_str=True)]]
 """Quantities by resource; people may write numbers."""
-
-
-class Requirement(ApiModel):
-    """One line of a node selector."""
-
-    key: str
-    operator: str
-    values: Items[str] = ()
-
-
-class SelectorTerm(ApiModel):
-    """All lines of a term must hold."""
-
-    match_expressions: Items[Requirement] = ()
-    match_fields: Items[Requirement] = ()
-
-
-class NodeSelector(ApiModel):
-    """One of the terms must hold."""
-
-    node_selector_terms: Items[SelectorTerm] = ()
-
-
-class Toleration(ApiModel):
-    """A toleration of a pod, or of a request for devices."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
 
 
 class ResourceRequirements(ApiModel):
@@ -50,78 +20,16 @@ class ResourceRequirements(ApiModel):
 
 
 class Container(ApiModel):
-    """A container; an init container with *restart_policy* `Always` runs beside the others."""
+    """A container."""
 
     resources: ResourceRequirements = Field(default_factory=ResourceRequirements)
-    restart_policy: str | None = None
-
-
-class PodClaim(ApiModel):
-    """spec.resourceClaims[]."""
-
-    name: str
-    resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
-
-
-class NodeAffinity(ApiModel):
-    """affinity.nodeAffinity, without what is only preferred."""
-
-    required: NodeSelector | None = Field(
-        None, alias="requiredDuringSchedulingIgnoredDuringExecution"
-    )
-
-
-class Affinity(ApiModel):
-    """spec.affinity."""
-
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: Any = None
-    pod_anti_affinity: Any = None
-
-
-class SchedulingGate(ApiModel):
-    """spec.schedulingGates[]."""
-
-    name: str
 
 
 class PodSpec(ApiModel):
     """spec of a Pod."""
 
-    node_name: str | None = None
-    scheduler_name: str = "default-scheduler"
-    node_selector: Named[str] = Field(default_factory=dict)
-    affinity: Affinity | None = None
-    tolerations: Items[Toleration] = ()
     containers: Items[Container] = ()
     init_containers: Items[Container] = ()
-    resources: ResourceRequirements = Field(default_factory=ResourceRequirements)
-    overhead: Quantities = Field(default_factory=dict)
-    resource_claims: Items[PodClaim] = ()
-    scheduling_gates: Items[SchedulingGate] = ()
-    topology_spread_constraints: Items[Any] = ()
-
-
-class PodClaimStatus(ApiModel):
-    """status.resourceClaimStatuses[]: the claim made of a template, None if none is needed."""
-
-    name: str
-    resource_claim_name: str | None = None
-
-
-class ExtendedClaimStatus(ApiModel):
-    """status.extendedResourceClaimStatus."""
-
-    resource_claim_name: str
-
-
-class PodStatus(ApiModel):
-    """status of a Pod."""
-
-    phase: str = "Pending"
-    resource_claim_statuses: Items[PodClaimStatus] = ()
-    extended_resource_claim_status: ExtendedClaimStatus | None = None
 
 
 class PodMetadata(KubeObject):
@@ -133,16 +41,10 @@ class PodMetadata(KubeObject):
     namespaced = True
     metadata_only = True
 
-    @property
-    def title(self) -> str:
-        """`namespace/name`."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
 
 class Pod(PodMetadata):
-    """A Pod."""
+    """A Pod; `tools.cluster.pods` has what else schedulers read of it."""
 
     metadata_only = False
 
     spec: PodSpec = Field(default_factory=PodSpec)
-    status: PodStatus = Field(default_factory=PodStatus)

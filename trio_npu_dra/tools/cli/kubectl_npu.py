@@ -20,12 +20,12 @@ import yaml
 from trio_npu_dra.agent.config.model import DRIVER
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
-from trio_npu_dra.kit.api.kubeconfig import files_of_person, read_context
+from trio_npu_dra.kit.api.kubeconfig import read_context
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Gone, NotFound, Unavailable
 from trio_npu_dra.kit.base.terminal import say, say_errors, visible
 from trio_npu_dra.revision import USER_AGENT, full_version
-from trio_npu_dra.tools.login.login import log_in
+from trio_npu_dra.tools.login.login import files_of_person, log_in
 
 if TYPE_CHECKING:
     from rich.text import Text

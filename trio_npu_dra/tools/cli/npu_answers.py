@@ -11,7 +11,6 @@ from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
-from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.tools.cli import npu_wire, npu_words
 from trio_npu_dra.tools.cli.topology import Topology, matrix
@@ -26,6 +25,7 @@ from trio_npu_dra.tools.cluster.gather import (
     read_devices,
 )
 from trio_npu_dra.tools.cluster.objects import Claim
+from trio_npu_dra.tools.cluster.pods import Pod
 
 Output = tuple[Iterable[str], dict[str, Any]]
 """Lines for people, and the facts as data."""

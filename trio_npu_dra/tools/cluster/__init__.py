@@ -4,4 +4,4 @@ It needs the extra `cli`, so only `kubectl npu` loads it. It reads and never wri
 `gather` asks the API server. Other rooms import from the modules in `__all__`.
 """
 
-__all__ = ["cel", "diagnosis", "explain", "fleet", "gather", "inventory", "objects"]
+__all__ = ["cel", "diagnosis", "explain", "fleet", "gather", "inventory", "objects", "pods"]

@@ -9,7 +9,6 @@ from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import Event, KubeObject
 from trio_npu_dra.kit.api.pages import Listed
-from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError
 from trio_npu_dra.tools.cluster.objects import (
     ADMIN_LABEL,
@@ -19,6 +18,7 @@ from trio_npu_dra.tools.cluster.objects import (
     DeviceTaintRule,
     Namespace,
 )
+from trio_npu_dra.tools.cluster.pods import Pod
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 K = TypeVar("K", bound=KubeObject)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import DeviceTaint
-from trio_npu_dra.kit.api.pods import NodeSelector, Requirement, SelectorTerm, Toleration
+from trio_npu_dra.tools.cluster.pods import NodeSelector, Requirement, SelectorTerm, Toleration
 
 BLOCKING = ("NoSchedule", "NoExecute")
 """The effects of taints that keep pods away."""

@@ -23,7 +23,7 @@ from trio_npu_dra.kit.api.objects import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from trio_npu_dra.kit.api.pods import NodeSelector, Toleration
+from trio_npu_dra.tools.cluster.pods import NodeSelector, Toleration
 
 ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 """With the value `true` on a Namespace, its claims may have admin access (Kubernetes 1.34)."""

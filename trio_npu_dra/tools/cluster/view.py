@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import Event, ObjectMeta
-from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass
+from trio_npu_dra.tools.cluster.pods import Pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,6 +16,26 @@ from trio_npu_dra.kit.api.material import Material
 from trio_npu_dra.kit.api.tls import ClientCertificate, Trust
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.tools.login.credential_plugin import EXTENSION, Credential, CredentialPlugin
+
+
+def files_of_person(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files that kubectl reads by default: those in `KUBECONFIG`, or `~/.kube/config`.
+
+    Some files in `KUBECONFIG` may be missing. Without `KUBECONFIG` there may be no file at all.
+
+    Raises:
+        ConfigError: `KUBECONFIG` names no file that exists.
+    """
+    named = environment.get("KUBECONFIG", "")
+    if not named:
+        usual = Path("~/.kube/config").expanduser()
+        return (usual,) if usual.exists() else ()
+    found = tuple(
+        path for path in map(Path, filter(None, named.split(os.pathsep))) if path.exists()
+    )
+    if not found:
+        raise ConfigError(f"KUBECONFIG={named} names no file that exists")
+    return found
 
 
 async def log_in(context: KubeContext) -> Credentials:

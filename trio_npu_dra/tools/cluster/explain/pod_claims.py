@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
-from trio_npu_dra.kit.api.pods import Pod, PodClaim
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.explain.pod_fit import requested
 from trio_npu_dra.tools.cluster.objects import (
@@ -18,6 +17,7 @@ from trio_npu_dra.tools.cluster.objects import (
     ExactDeviceRequest,
     ResourceClaimSpec,
 )
+from trio_npu_dra.tools.cluster.pods import Pod, PodClaim
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"

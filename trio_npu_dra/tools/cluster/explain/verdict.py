@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.tools.cluster.cel import Undecided
 from trio_npu_dra.tools.cluster.cel.selector import Decide, matches
 from trio_npu_dra.tools.cluster.explain.explanation import (
@@ -32,6 +31,7 @@ from trio_npu_dra.tools.cluster.explain.words import counted, short_words
 from trio_npu_dra.tools.cluster.inventory import allotments, taken
 from trio_npu_dra.tools.cluster.matching import selects
 from trio_npu_dra.tools.cluster.objects import ADMIN_LABEL, Claim, ClaimStatus
+from trio_npu_dra.tools.cluster.pods import Pod
 from trio_npu_dra.tools.cluster.pools import pools_by_node
 from trio_npu_dra.tools.cluster.view import ClusterView
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from trio_npu_dra.kit.api.pods import Toleration
 from trio_npu_dra.tools.cluster.cel import Undecided
 from trio_npu_dra.tools.cluster.objects import (
     Claim,
@@ -14,6 +13,7 @@ from trio_npu_dra.tools.cluster.objects import (
     DeviceSelector,
     ExactDeviceRequest,
 )
+from trio_npu_dra.tools.cluster.pods import Toleration
 
 RESULTS_LIMIT = 32
 """Devices in one allocation."""
