@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from trio_npu_dra.ascend.dcmi._answers import NONE, spacious, text
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
+from trio_npu_dra.ascend.dcmi._functions import DEVICE_INFO, FIRST, Function
 from trio_npu_dra.ascend.dcmi._library import Library
 from trio_npu_dra.ascend.dcmi.errors import NotSupported
-from trio_npu_dra.ascend.dcmi.generations import V1, Generation
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 
 S = TypeVar("S", bound=ctypes.Structure)
@@ -20,52 +20,64 @@ class Calls:
 
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._generation: Generation = V1
+        self._generation = FIRST
 
-    def _struct(self, function: str, struct: type[S], *arguments: int) -> S:
+    def _name(self, function: Function) -> str:
+        """The function's name in the generation that serves the chips.
+
+        Raises:
+            NotSupported: The generation has no such function.
+        """
+        name = function.names[self._generation]
+        if name is None:
+            raise NotSupported(
+                NOT_SUPPORT, function.what, "no library of this generation offers it"
+            )
+        return name
+
+    def _call(self, function: Function, *arguments: Any) -> None:
+        """Call a function; a chip stands for the numbers that name it."""
+        name, argtypes = self._name(function), function.argtypes[self._generation]
+        plain = [
+            number
+            for one in arguments
+            for number in (one.ids if isinstance(one, ChipRef) else (one,))
+        ]
+        self._library.call(name, argtypes, *plain)
+
+    def _struct(self, function: Function, struct: type[S], *arguments: ChipRef | int) -> S:
         out = spacious(struct)
-        self._library.call(function, *arguments, ctypes.byref(out))
+        self._call(function, *arguments, ctypes.byref(out))
         return out
 
     def _either(
-        self, now: tuple[str, type[Any]], before: tuple[str | None, type[Any]], chip: ChipRef
+        self, now: tuple[Function, type[Any]], before: tuple[Function, type[Any]], chip: ChipRef
     ) -> Any:
         """The struct of a call, or of the call that older libraries have instead."""
         try:
-            return self._struct(*now, *chip.ids)
+            return self._struct(*now, chip)
         except NotSupported:
-            function, struct = before
-            if function is None:
+            if before[0].names[self._generation] is None:
                 raise
-            return self._struct(function, struct, *chip.ids)
+            return self._struct(*before, chip)
 
-    def _int(self, function: str, *arguments: int) -> int:
+    def _int(self, function: Function, *arguments: ChipRef | int) -> int:
         out = ctypes.c_int(-1)
-        self._library.call(function, *arguments, ctypes.byref(out))
+        self._call(function, *arguments, ctypes.byref(out))
         return out.value
 
-    def _uint(self, function: str, *arguments: int) -> int:
+    def _uint(self, function: Function, *arguments: ChipRef | int) -> int:
         out = ctypes.c_uint(NONE)
-        self._library.call(function, *arguments, ctypes.byref(out))
+        self._call(function, *arguments, ctypes.byref(out))
         return out.value
 
-    def _text(self, function: str, *arguments: int, size: int = 256) -> str:
+    def _text(self, function: Function, *arguments: ChipRef | int, size: int = 256) -> str:
         buffer = ctypes.create_string_buffer(size)
-        self._library.call(function, *arguments, buffer, size)
+        self._call(function, *arguments, buffer, size)
         return text(buffer.value)
 
     def _device_info(self, chip: ChipRef, command: tuple[int, int], info: S) -> S:
         """The call that fills many structs, by main and sub command."""
         out = (ctypes.byref(info), ctypes.byref(ctypes.c_uint(ctypes.sizeof(info))))
-        self._library.call(self._generation.device_info, *chip.ids, *command, *out)
+        self._call(DEVICE_INFO, chip, *command, *out)
         return info
-
-    def _offered(self, function: str | None, what: str) -> str:
-        """The function's name.
-
-        Raises:
-            NotSupported: The generation has no such function.
-        """
-        if function is None:
-            raise NotSupported(NOT_SUPPORT, what, "no library of this generation offers it")
-        return function

@@ -6,13 +6,12 @@ import ctypes
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trio_npu_dra.ascend import host_path
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT, check
-from trio_npu_dra.ascend.dcmi._signatures import ARGTYPES
 from trio_npu_dra.ascend.dcmi.errors import LibraryMissing, NotSupported
 from trio_npu_dra.ascend.dcmi.types import DcmiCall, OnCall, ignore_call
 
@@ -47,14 +46,14 @@ class Library:
         self._on_call = on_call
         self._functions: dict[str, Any] = {}
 
-    def call(self, function: str, *arguments: Any) -> None:
-        """Call *function* with *arguments*.
+    def call(self, function: str, argtypes: Sequence[Any], *arguments: Any) -> None:
+        """Call *function* with *arguments*, which are of *argtypes*.
 
         Raises:
             NotSupported: The library is of a version without this function.
             DcmiError: The function returned a code other than 0.
         """
-        resolved = self._resolve(function)
+        resolved = self._resolve(function, argtypes)
         if follower := getattr(_followers, "follower", None):
             follower(function)
         since = time.perf_counter()
@@ -63,7 +62,7 @@ class Library:
         self._on_call(DcmiCall(function=function, seconds=seconds, code=code))
         check(code, function)
 
-    def _resolve(self, function: str) -> Any:
+    def _resolve(self, function: str, argtypes: Sequence[Any]) -> Any:
         """The C function, looked up at its first use: libraries of other versions lack some."""
         found = self._functions.get(function)
         if found is None:
@@ -72,7 +71,7 @@ class Library:
             except AttributeError:
                 meaning = f"{self.path} has no such function; a newer Ascend driver may"
                 raise NotSupported(NOT_SUPPORT, function, meaning) from None
-            found.argtypes = ARGTYPES[function]
+            found.argtypes = argtypes
             found.restype = ctypes.c_int
             self._functions[function] = found
         return found

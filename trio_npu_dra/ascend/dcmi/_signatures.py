@@ -1,7 +1,6 @@
-"""Structs and argument types of libdcmi.so, as the vendor's dcmi_interface_api.h declares them.
+"""Structs of libdcmi.so, as the vendor's dcmi_interface_api.h declares them.
 
-Structs keep the vendor's names and have the sizes of an LP64 machine (x86-64 and aarch64 agree).
-Every function returns an `int`: 0, or a code from `_codes`.
+They keep the vendor's names and have the sizes of an LP64 machine (x86-64 and aarch64 agree).
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import ctypes
 from ctypes import (
     POINTER,
     c_char,
-    c_char_p,
     c_float,
     c_int,
     c_ubyte,
@@ -24,41 +22,33 @@ from typing import Any, ClassVar
 Field = tuple[str, Any]
 
 
+def _all(kind: Any, *names: str) -> list[Field]:
+    """Fields of one type, declared together."""
+    return [(name, kind) for name in names]
+
+
 class dcmi_chip_info(ctypes.Structure):
     """Names of a chip, before `dcmi_chip_info_v2` existed."""
 
     _fields_: ClassVar[list[Field]] = [
-        ("chip_type", c_char * 32),
-        ("chip_name", c_char * 32),
-        ("chip_ver", c_char * 32),
+        *_all(c_char * 32, "chip_type", "chip_name", "chip_ver"),
         ("aicore_cnt", c_uint),
     ]
 
 
-class dcmi_chip_info_v2(ctypes.Structure):
+class dcmi_chip_info_v2(dcmi_chip_info):
     """Names of a chip; npu_name tells the A3 variants apart."""
 
-    _fields_: ClassVar[list[Field]] = [
-        ("chip_type", c_char * 32),
-        ("chip_name", c_char * 32),
-        ("chip_ver", c_char * 32),
-        ("aicore_cnt", c_uint),
-        ("npu_name", c_char * 32),
-    ]
+    _fields_: ClassVar[list[Field]] = [("npu_name", c_char * 32)]
 
 
 class dcmi_pcie_info_all(ctypes.Structure):
     """Where a chip sits on the PCI bus."""
 
     _fields_: ClassVar[list[Field]] = [
-        ("venderid", c_uint),
-        ("subvenderid", c_uint),
-        ("deviceid", c_uint),
-        ("subdeviceid", c_uint),
+        *_all(c_uint, "venderid", "subvenderid", "deviceid", "subdeviceid"),
         ("domain", c_int),
-        ("bdf_busid", c_uint),
-        ("bdf_deviceid", c_uint),
-        ("bdf_funcid", c_uint),
+        *_all(c_uint, "bdf_busid", "bdf_deviceid", "bdf_funcid"),
         ("reserve", c_ubyte * 32),
     ]
 
@@ -66,26 +56,22 @@ class dcmi_pcie_info_all(ctypes.Structure):
 class dcmi_pcie_info(ctypes.Structure):
     """Where a chip sits on the PCI bus, before `dcmi_pcie_info_all` existed; without a domain."""
 
-    _fields_: ClassVar[list[Field]] = [
-        ("deviceid", c_uint),
-        ("venderid", c_uint),
-        ("subvenderid", c_uint),
-        ("subdeviceid", c_uint),
-        ("bdf_deviceid", c_uint),
-        ("bdf_busid", c_uint),
-        ("bdf_funcid", c_uint),
-    ]
+    _fields_: ClassVar[list[Field]] = _all(
+        c_uint,
+        "deviceid",
+        "venderid",
+        "subvenderid",
+        "subdeviceid",
+        "bdf_deviceid",
+        "bdf_busid",
+        "bdf_funcid",
+    )
 
 
 class dcmi_board_info(ctypes.Structure):
     """The board that carries a chip."""
 
-    _fields_: ClassVar[list[Field]] = [
-        ("board_id", c_uint),
-        ("pcb_id", c_uint),
-        ("bom_id", c_uint),
-        ("slot_id", c_uint),
-    ]
+    _fields_: ClassVar[list[Field]] = _all(c_uint, "board_id", "pcb_id", "bom_id", "slot_id")
 
 
 class dcmi_die_id(ctypes.Structure):
@@ -110,12 +96,9 @@ class dcmi_get_memory_info_stru(ctypes.Structure):
     """DDR memory; sizes in MiB."""
 
     _fields_: ClassVar[list[Field]] = [
-        ("memory_size", c_ulonglong),
-        ("memory_available", c_ulonglong),
+        *_all(c_ulonglong, "memory_size", "memory_available"),
         ("freq", c_uint),
-        ("hugepagesize", c_ulong),
-        ("hugepages_total", c_ulong),
-        ("hugepages_free", c_ulong),
+        *_all(c_ulong, "hugepagesize", "hugepages_total", "hugepages_free"),
         ("utiliza", c_uint),
         ("reserve", c_ubyte * 60),
     ]
@@ -126,8 +109,7 @@ class dcmi_memory_info(ctypes.Structure):
 
     _fields_: ClassVar[list[Field]] = [
         ("memory_size", c_ulonglong),
-        ("freq", c_uint),
-        ("utiliza", c_uint),
+        *_all(c_uint, "freq", "utiliza"),
     ]
 
 
@@ -144,12 +126,15 @@ class dcmi_spod_info(ctypes.Structure):
     """The place of a die in an A3 super pod."""
 
     _fields_: ClassVar[list[Field]] = [
-        ("sdid", c_uint),
-        ("super_pod_size", c_uint),
-        ("super_pod_id", c_uint),
-        ("server_index", c_uint),
-        ("chassis_id", c_uint),
-        ("super_pod_type", c_uint),
+        *_all(
+            c_uint,
+            "sdid",
+            "super_pod_size",
+            "super_pod_id",
+            "server_index",
+            "chassis_id",
+            "super_pod_type",
+        ),
         ("reserve", c_uint * 6),
     ]
 
@@ -158,19 +143,20 @@ class dcmi_computing_resource(ctypes.Structure):
     """Cores, CPUs and memory (MiB) of a chip or of a partition; what is not known is all ones."""
 
     _fields_: ClassVar[list[Field]] = [
-        ("aic", c_float),
-        ("aiv", c_float),
+        *_all(c_float, "aic", "aiv"),
         ("queues", c_ushort * 8),
         ("memory_size", c_ulonglong),
         ("events", c_uint * 4),
-        ("topic_schedule_aicpu", c_ushort),
-        ("host_ctrl_cpu", c_ushort),
-        ("host_aicpu", c_ushort),
-        ("device_aicpu", c_ushort),
-        ("topic_ctrl_cpu_slot", c_ushort),
+        *_all(
+            c_ushort,
+            "topic_schedule_aicpu",
+            "host_ctrl_cpu",
+            "host_aicpu",
+            "device_aicpu",
+            "topic_ctrl_cpu_slot",
+        ),
         ("vdev_aicore_utilization", c_uint),
-        ("vdev_memory_total", c_ulonglong),
-        ("vdev_memory_free", c_ulonglong),
+        *_all(c_ulonglong, "vdev_memory_total", "vdev_memory_free"),
         ("reserved", c_ubyte * 16),
     ]
 
@@ -179,12 +165,7 @@ class dcmi_media_resource(ctypes.Structure):
     """Media engines of a chip or of a partition; what is not known is negative or no number."""
 
     _fields_: ClassVar[list[Field]] = [
-        ("jpegd", c_float),
-        ("jpege", c_float),
-        ("vpc", c_float),
-        ("vdec", c_float),
-        ("pngd", c_float),
-        ("venc", c_float),
+        *_all(c_float, "jpegd", "jpege", "vpc", "vdec", "pngd", "venc"),
         ("reserved", c_ubyte * 32),
     ]
 
@@ -195,8 +176,7 @@ class dcmi_soc_total_resource(ctypes.Structure):
     _fields_: ClassVar[list[Field]] = [
         ("vdev_num", c_uint),
         ("vdev_id", c_uint * 32),
-        ("vfg_num", c_uint),
-        ("vfg_bitmap", c_uint),
+        *_all(c_uint, "vfg_num", "vfg_bitmap"),
         ("base", c_ulonglong * 8),
         ("computing", dcmi_computing_resource),
         ("media", dcmi_media_resource),
@@ -208,10 +188,7 @@ class dcmi_vdev_query_info(ctypes.Structure):
 
     _fields_: ClassVar[list[Field]] = [
         ("name", c_char * 16),
-        ("status", c_uint),
-        ("is_container_used", c_uint),
-        ("vfid", c_uint),
-        ("vfg_id", c_uint),
+        *_all(c_uint, "status", "is_container_used", "vfid", "vfg_id"),
         ("container_id", c_ulonglong),
         ("base", c_ulonglong * 8),
         ("computing", dcmi_computing_resource),
@@ -232,8 +209,7 @@ class dcmi_create_vdev_res_stru(ctypes.Structure):
     """The vNPU that is to be made."""
 
     _fields_: ClassVar[list[Field]] = [
-        ("vdev_id", c_uint),
-        ("vfg_id", c_uint),
+        *_all(c_uint, "vdev_id", "vfg_id"),
         ("template_name", c_char * 32),
         ("reserved", c_ubyte * 64),
     ]
@@ -243,11 +219,7 @@ class dcmi_create_vdev_out(ctypes.Structure):
     """The vNPU that was made."""
 
     _fields_: ClassVar[list[Field]] = [
-        ("vdev_id", c_uint),
-        ("pcie_bus", c_uint),
-        ("pcie_device", c_uint),
-        ("pcie_func", c_uint),
-        ("vfg_id", c_uint),
+        *_all(c_uint, "vdev_id", "pcie_bus", "pcie_device", "pcie_func", "vfg_id"),
         ("reserved", c_ubyte * 32),
     ]
 
@@ -258,8 +230,7 @@ class dcmi_event_filter(ctypes.Structure):
     _fields_: ClassVar[list[Field]] = [
         ("filter_flag", c_ulonglong),
         ("event_id", c_uint),
-        ("severity", c_ubyte),
-        ("node_type", c_ubyte),
+        *_all(c_ubyte, "severity", "node_type"),
         ("resv", c_ubyte * 32),
     ]
 
@@ -270,14 +241,10 @@ class dcmi_dms_fault_event(ctypes.Structure):
     _fields_: ClassVar[list[Field]] = [
         ("event_id", c_uint),
         ("deviceid", c_ushort),
-        ("node_type", c_ubyte),
-        ("node_id", c_ubyte),
-        ("sub_node_type", c_ubyte),
-        ("sub_node_id", c_ubyte),
-        ("severity", c_ubyte),
-        ("assertion", c_ubyte),
-        ("event_serial_num", c_int),
-        ("notify_serial_num", c_int),
+        *_all(
+            c_ubyte, "node_type", "node_id", "sub_node_type", "sub_node_id", "severity", "assertion"
+        ),
+        *_all(c_int, "event_serial_num", "notify_serial_num"),
         ("alarm_raised_time", c_ulonglong),
         ("event_name", c_char * 256),
         ("additional_info", c_char * 32),
@@ -292,78 +259,3 @@ class dcmi_event(ctypes.Structure):
 
 
 fault_event_callback = ctypes.CFUNCTYPE(None, POINTER(dcmi_event))
-
-_OUT_INT = POINTER(c_int)
-_OUT_UINT = POINTER(c_uint)
-_CHIP = (c_int, c_int)  # card_id, device_id
-_DEV = (c_int,)  # dev_id
-
-ARGTYPES: dict[str, tuple[Any, ...]] = {
-    "dcmi_init": (),
-    "dcmi_get_card_list": (_OUT_INT, _OUT_INT, c_int),
-    "dcmi_get_device_id_in_card": (c_int, _OUT_INT, _OUT_INT, _OUT_INT),
-    "dcmi_get_device_type": (*_CHIP, _OUT_INT),
-    "dcmi_get_device_logic_id": (_OUT_INT, *_CHIP),
-    "dcmi_get_device_phyid_from_logicid": (c_uint, _OUT_UINT),
-    "dcmi_get_device_chip_info": (*_CHIP, POINTER(dcmi_chip_info)),
-    "dcmi_get_device_chip_info_v2": (*_CHIP, POINTER(dcmi_chip_info_v2)),
-    "dcmi_get_product_type": (*_CHIP, c_char_p, c_int),
-    "dcmi_get_device_board_info": (*_CHIP, POINTER(dcmi_board_info)),
-    "dcmi_get_device_pcie_info": (*_CHIP, POINTER(dcmi_pcie_info)),
-    "dcmi_get_device_pcie_info_v2": (*_CHIP, POINTER(dcmi_pcie_info_all)),
-    "dcmi_get_device_die": (*_CHIP, POINTER(dcmi_die_id)),
-    "dcmi_get_device_die_v2": (*_CHIP, c_int, POINTER(dcmi_die_id)),
-    "dcmi_get_driver_version": (c_char_p, c_uint),
-    "dcmi_get_topo_info_by_device_id": (*_CHIP, *_CHIP, _OUT_INT),
-    "dcmi_get_device_info": (*_CHIP, c_int, c_uint, ctypes.c_void_p, _OUT_UINT),
-    "dcmi_get_device_hbm_info": (*_CHIP, POINTER(dcmi_hbm_info)),
-    "dcmi_get_device_memory_info_v2": (*_CHIP, POINTER(dcmi_memory_info)),
-    "dcmi_get_device_memory_info_v3": (*_CHIP, POINTER(dcmi_get_memory_info_stru)),
-    "dcmi_get_device_temperature": (*_CHIP, _OUT_INT),
-    "dcmi_get_device_power_info": (*_CHIP, _OUT_INT),
-    "dcmi_mcu_get_power_info": (c_int, _OUT_INT),
-    "dcmi_get_device_utilization_rate": (*_CHIP, c_int, _OUT_UINT),
-    "dcmi_get_device_health": (*_CHIP, _OUT_UINT),
-    "dcmi_get_device_errorcode_v2": (*_CHIP, _OUT_INT, _OUT_UINT, c_uint),
-    "dcmi_get_device_errorcode_string": (*_CHIP, c_uint, c_char_p, c_int),
-    "dcmi_get_device_network_health": (*_CHIP, _OUT_INT),
-    "dcmi_get_device_resource_info": (*_CHIP, POINTER(dcmi_proc_mem_info), _OUT_INT),
-    "dcmi_subscribe_fault_event": (*_CHIP, dcmi_event_filter, fault_event_callback),
-    "dcmi_get_device_boot_status": (*_CHIP, _OUT_INT),
-    "dcmi_get_multi_die_policy": (_OUT_INT,),
-    "dcmi_get_device_share_enable": (*_CHIP, _OUT_INT),
-    "dcmi_set_device_share_enable": (*_CHIP, c_int),
-    "dcmi_create_vdevice": (
-        *_CHIP,
-        POINTER(dcmi_create_vdev_res_stru),
-        POINTER(dcmi_create_vdev_out),
-    ),
-    "dcmi_set_destroy_vdevice": (*_CHIP, c_uint),
-    "dcmi_get_vdevice_mode": (_OUT_INT,),
-    "dcmiv2_init": (),
-    "dcmiv2_get_device_list": (_OUT_INT, _OUT_INT, c_int),
-    "dcmiv2_get_device_type": (*_DEV, _OUT_INT),
-    "dcmiv2_get_chip_phy_id_by_dev_id": (*_DEV, _OUT_UINT),
-    "dcmiv2_get_device_chip_info": (*_DEV, POINTER(dcmi_chip_info_v2)),
-    "dcmiv2_get_device_board_info": (*_DEV, POINTER(dcmi_board_info)),
-    "dcmiv2_get_device_pcie_info": (*_DEV, POINTER(dcmi_pcie_info_all)),
-    "dcmiv2_get_device_die_id": (*_DEV, c_int, POINTER(dcmi_die_id)),
-    "dcmiv2_get_driver_version": (c_char_p, c_uint),
-    "dcmiv2_get_topo_info_by_device_id": (*_DEV, *_DEV, _OUT_INT),
-    "dcmiv2_get_affinity_cpu_info_by_dev_id": (*_DEV, c_char_p, _OUT_INT),
-    "dcmiv2_get_mainboard_id": (*_DEV, _OUT_UINT),
-    "dcmiv2_get_device_info": (*_DEV, c_int, c_uint, ctypes.c_void_p, _OUT_UINT),
-    "dcmiv2_get_device_hbm_info": (*_DEV, POINTER(dcmi_hbm_info)),
-    "dcmiv2_get_device_temperature": (*_DEV, _OUT_INT),
-    "dcmiv2_get_device_power_info": (*_DEV, _OUT_INT),
-    "dcmiv2_get_device_utilization_rate": (*_DEV, c_int, _OUT_UINT),
-    "dcmiv2_get_device_health": (*_DEV, _OUT_UINT),
-    "dcmiv2_get_device_error_code_list": (*_DEV, _OUT_INT, _OUT_UINT, c_uint),
-    "dcmiv2_get_device_error_info": (*_DEV, c_uint, c_char_p, c_int),
-    "dcmiv2_get_device_network_health": (*_DEV, _OUT_INT),
-    "dcmiv2_get_device_proc_mem_info": (*_DEV, POINTER(dcmi_proc_mem_info), _OUT_INT),
-    "dcmiv2_subscribe_fault_event": (*_DEV, dcmi_event_filter, fault_event_callback),
-    "dcmiv2_get_device_boot_status": (*_DEV, _OUT_INT),
-    "dcmiv2_get_device_share_enable": (*_DEV, _OUT_INT),
-    "dcmiv2_set_device_share_enable": (*_DEV, c_uint),
-}

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
+from trio_npu_dra.ascend.dcmi import _functions as f
 from trio_npu_dra.ascend.dcmi import _signatures as c
 from trio_npu_dra.ascend.dcmi._answers import (
     NONE,
@@ -24,8 +25,8 @@ from trio_npu_dra.ascend.dcmi._answers import (
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._library import Library, load
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotReady, NotSupported
-from trio_npu_dra.ascend.dcmi.generations import V2
 from trio_npu_dra.ascend.dcmi.types import (
+    NO_ANSWER,
     ChipInfo,
     ChipRef,
     DieKind,
@@ -40,6 +41,8 @@ from trio_npu_dra.ascend.dcmi.types import (
 )
 from trio_npu_dra.ascend.dcmi.vdevices import PartitionCalls
 
+MAX_CARDS: Final = 64
+MAX_UNITS: Final = 64  # on one card; the largest have two dies and an MCU
 MAX_ERROR_CODES: Final = 128
 MAX_PROCESSES: Final = 64  # the manual says 32, the library writes up to 64
 GONE: Final = 0xFFFF_FFFF  # health of a chip that does not exist or has not started
@@ -94,27 +97,55 @@ class Dcmi(PartitionCalls):
         another error, as while chips boot, decides nothing.
         """
         try:
-            self._library.call(self._generation.init)
+            self._call(f.INIT)
         except NotSupported as error:
             if self._is_decided or error.code != NOT_SUPPORT:
                 raise
-            self._library.call(V2.init)
-            self._generation = V2
+            self._library.call("dcmiv2_init", ())
+            self._generation = f.SECOND
         self._is_decided = True
 
     # --- which chips there are -------------------------------------------------------------------
 
     def card_list(self) -> tuple[int, ...]:
         """Card ids as of the last `init`; -1 stands for a card that did not answer it."""
-        return self._generation.card_list(self._library)
+        if self._generation == f.SECOND:
+            return self._devices()
+        count = ctypes.c_int()
+        cards = (ctypes.c_int * MAX_CARDS)()
+        self._call(f.CARD_LIST, ctypes.byref(count), cards, MAX_CARDS)
+        return tuple(cards[: counted(count, MAX_CARDS, self._name(f.CARD_LIST))])
+
+    def _devices(self) -> tuple[int, ...]:
+        """The dev ids; one that is missing below another is a chip that did not answer `init`.
+
+        The kernel numbers the chips from 0 without gaps, and the library leaves such a chip out
+        (Huawei's driver).
+        """
+        count = ctypes.c_int()
+        ids = (ctypes.c_int * MAX_CARDS)()
+        self._call(f.DEVICE_LIST, ids, ctypes.byref(count), MAX_CARDS)
+        function = self._name(f.DEVICE_LIST)
+        listed = set(ids[: counted(count, MAX_CARDS, function)])
+        for number in listed:
+            if not 0 <= number < MAX_CARDS:
+                raise DcmiError(0, function, f"a dev id of {number}, where 0 to 63 can be")
+        numbers = range(max(listed, default=-1) + 1)
+        return tuple(number if number in listed else NO_ANSWER for number in numbers)
 
     def units(self, card_id: int) -> tuple[ChipRef, ...]:
-        """The units on a card: NPUs, and on A3 an MCU after them."""
-        return self._generation.units(self._library, card_id)
+        """The units on a card: NPUs, and on A3 an MCU after them; a 950 stands for a card."""
+        if self._generation == f.SECOND:
+            return (ChipRef(card_id),)
+        device_count, mcu, cpu = (ctypes.c_int(-1) for _ in range(3))
+        self._call(f.UNITS, card_id, *map(ctypes.byref, (device_count, mcu, cpu)))
+        units = counted(device_count, MAX_UNITS, self._name(f.UNITS))
+        return tuple(ChipRef(card_id, device_id) for device_id in range(units))
 
     def place(self, chip: ChipRef) -> Place:
         """The chip's card and its index there; no call."""
-        return self._generation.place(chip)
+        card_id, *on_card = chip.ids
+        return Place(card_id, on_card[0] if on_card else 0)
 
     def is_npu(self, chip: ChipRef) -> bool:
         """Whether the unit is an NPU, rather than an MCU or a CPU.
@@ -122,10 +153,9 @@ class Dcmi(PartitionCalls):
         Raises:
             NotReady: The library does not know the unit yet, or has lost it.
         """
-        function = self._generation.is_npu
-        kind = self._int(function, *chip.ids)
+        kind = self._int(f.TYPE, chip)
         if kind == _UNKNOWN_UNIT:
-            raise NotReady(0, function, "the unit is of no valid type")
+            raise NotReady(0, self._name(f.TYPE), "the unit is of no valid type")
         return kind == _NPU
 
     def logic_id(self, chip: ChipRef) -> int:
@@ -134,7 +164,11 @@ class Dcmi(PartitionCalls):
         Raises:
             NotReady: The library answers without one.
         """
-        return _told(self._generation.logic_id(self._library, chip), "logic id")
+        if self._generation == f.SECOND:
+            return _told(chip.ids[0], "logic id")
+        number = ctypes.c_int(-1)
+        self._call(f.LOGIC_ID, ctypes.byref(number), chip)
+        return _told(number.value, "logic id")
 
     def physical_id(self, logic_id: int) -> int:
         """N of the chip's /dev/davinciN.
@@ -142,16 +176,14 @@ class Dcmi(PartitionCalls):
         Raises:
             NotReady: The library answers without one.
         """
-        function = self._generation.physical_id
-        return _told(self._uint(function, logic_id), function)
+        return _told(self._uint(f.PHYSICAL_ID, logic_id), self._name(f.PHYSICAL_ID))
 
     # --- facts of a chip -------------------------------------------------------------------------
 
     def chip_info(self, chip: ChipRef) -> ChipInfo:
         """Names and AI cores of a chip."""
-        names = self._generation
-        now = names.chip_info, c.dcmi_chip_info_v2
-        info = self._either(now, (names.chip_info_before, c.dcmi_chip_info), chip)
+        now = f.CHIP_INFO, c.dcmi_chip_info_v2
+        info = self._either(now, (f.CHIP_INFO_BEFORE, c.dcmi_chip_info), chip)
         is_new = isinstance(info, c.dcmi_chip_info_v2)
         return ChipInfo(
             chip_name=text(info.chip_name),
@@ -161,46 +193,42 @@ class Dcmi(PartitionCalls):
 
     def product_type(self, chip: ChipRef) -> str:
         """The product's name; not offered by servers with 910 chips, nor by 950."""
-        function = self._offered(self._generation.product_type, "product type")
-        return self._text(function, *chip.ids)
+        return self._text(f.PRODUCT_TYPE, chip)
 
     def board_id(self, chip: ChipRef) -> int:
         """The board's kind; it tells A3 from older 910 chips."""
-        return int(self._struct(self._generation.board_id, c.dcmi_board_info, *chip.ids).board_id)
+        return int(self._struct(f.BOARD_INFO, c.dcmi_board_info, chip).board_id)
 
     def pci_bus_id(self, chip: ChipRef) -> str:
         """The PCI address `dddd:bb:dd.f`; the chips of a Duo share one, 950 on the UB have none.
 
         Older libraries leave the domain out: `bb:dd.f`.
         """
-        names = self._generation
-        now = names.pci_bus_id, c.dcmi_pcie_info_all
-        info = self._either(now, (names.pci_bus_id_before, c.dcmi_pcie_info), chip)
+        now = f.PCIE_INFO, c.dcmi_pcie_info_all
+        info = self._either(now, (f.PCIE_INFO_BEFORE, c.dcmi_pcie_info), chip)
         place = f"{info.bdf_busid:02x}:{info.bdf_deviceid:02x}.{info.bdf_funcid:x}"
         has_domain = isinstance(info, c.dcmi_pcie_info_all)
         return f"{info.domain:04x}:{place}" if has_domain else place
 
     def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """The five 32-bit words of a die id; older libraries know the vector die's only."""
-        before = self._generation.vdie_id_before
         try:
-            die = self._struct(self._generation.die_id, c.dcmi_die_id, *chip.ids, kind)
+            die = self._struct(f.DIE_ID, c.dcmi_die_id, chip, kind)
         except NotSupported:
-            if before is None or kind is not DieKind.VDIE:
+            if self._generation == f.SECOND or kind is not DieKind.VDIE:
                 raise
-            die = self._struct(before, c.dcmi_die_id, *chip.ids)
+            die = self._struct(f.VDIE_ID_BEFORE, c.dcmi_die_id, chip)
         return tuple(die.soc_die)
 
     def hbm(self, chip: ChipRef) -> Memory:
         """High-bandwidth memory; its size is 0 where the chip has none."""
-        info = self._struct(self._generation.hbm, c.dcmi_hbm_info, *chip.ids)
+        info = self._struct(f.HBM, c.dcmi_hbm_info, chip)
         return Memory(size_mib=info.memory_size, used_mib=info.memory_usage)
 
     def ddr(self, chip: ChipRef) -> Memory:
         """DDR memory; older libraries report its use in percent."""
-        names = self._generation
-        now = self._offered(names.ddr, "DDR memory"), c.dcmi_get_memory_info_stru
-        info = self._either(now, (names.ddr_before, c.dcmi_memory_info), chip)
+        now = f.DDR, c.dcmi_get_memory_info_stru
+        info = self._either(now, (f.DDR_BEFORE, c.dcmi_memory_info), chip)
         size = info.memory_size
         is_new = isinstance(info, c.dcmi_get_memory_info_stru)
         used = size - info.memory_available if is_new else size * info.utiliza // 100
@@ -208,11 +236,11 @@ class Dcmi(PartitionCalls):
 
     def driver_version(self) -> str:
         """The Ascend driver's version, such as `24.1.rc2`."""
-        return self._text(self._generation.driver_version, size=64)
+        return self._text(f.DRIVER_VERSION, size=64)
 
     def link(self, one: ChipRef, other: ChipRef) -> Link:
         """How two chips are connected; 910B, A3 and 950 only."""
-        number = self._int(self._generation.link, *one.ids, *other.ids)
+        number = self._int(f.LINK, one, other)
         link = known(Link, number)
         return Link.UNKNOWN if link is None else link
 
@@ -222,10 +250,9 @@ class Dcmi(PartitionCalls):
         For other chips the kernel has the list by PCI address. It is empty if the library finds no
         file of the kernel, or has no room for more than 31 characters (DCMI source).
         """
-        function = self._offered(self._generation.nearest_cpus, "nearest CPUs")
         cpus, length = ctypes.create_string_buffer(_CPU_LIST_BYTES), ctypes.c_int(_CPU_LIST_BYTES)
         try:
-            self._library.call(function, *chip.ids, cpus, ctypes.byref(length))
+            self._call(f.NEAREST_CPUS, chip, cpus, ctypes.byref(length))
         except DcmiError as error:
             if error.code in _NO_CPU_LIST:
                 return ""
@@ -250,65 +277,60 @@ class Dcmi(PartitionCalls):
 
     def mainboard_id(self, chip: ChipRef) -> int:
         """The kind of the main board; 950 only."""
-        function = self._offered(self._generation.mainboard_id, "main board")
-        return self._uint(function, *chip.ids)
+        return self._uint(f.MAINBOARD_ID, chip)
 
     # --- health and telemetry --------------------------------------------------------------------
 
     def health(self, chip: ChipRef) -> int:
         """0 normal, 1 minor, 2 major, 3 critical alarm, or `GONE`."""
-        return self._uint(self._generation.health, *chip.ids)
+        return self._uint(f.HEALTH, chip)
 
     def error_codes(self, chip: ChipRef) -> tuple[int, ...]:
         """Active fault codes, in the library's order."""
         count = ctypes.c_int()
         codes = (ctypes.c_uint * MAX_ERROR_CODES)()
-        out = (ctypes.byref(count), codes, MAX_ERROR_CODES)
-        function = self._generation.error_codes
-        self._library.call(function, *chip.ids, *out)
-        return tuple(codes[: counted(count, MAX_ERROR_CODES, function)])
+        self._call(f.ERROR_CODES, chip, ctypes.byref(count), codes, MAX_ERROR_CODES)
+        return tuple(codes[: counted(count, MAX_ERROR_CODES, self._name(f.ERROR_CODES))])
 
     def error_text(self, chip: ChipRef, code: int) -> str:
         """The vendor's words for a fault code."""
-        return self._text(self._generation.error_text, *chip.ids, code)
+        return self._text(f.ERROR_TEXT, chip, code)
 
     def network_health(self, chip: ChipRef) -> int:
         """0 or 6 (being set up): the chip's RoCE port is fine. Can block long on a dropped card."""
-        return self._int(self._generation.network_health, *chip.ids)
+        return self._int(f.NETWORK_HEALTH, chip)
 
     def boot_status(self, chip: ChipRef) -> int:
         """0 not started, 1 BIOS, 2 system starting, 3 finished, 16 services up."""
-        return self._int(self._generation.boot_status, *chip.ids)
+        return self._int(f.BOOT_STATUS, chip)
 
     def temperature(self, chip: ChipRef) -> int:
         """Degrees Celsius; impossibly high numbers stand for "unknown"."""
-        return self._int(self._generation.temperature, *chip.ids)
+        return self._int(f.TEMPERATURE, chip)
 
     def power(self, chip: ChipRef) -> int:
         """Power of the chip, in tenths of a watt; 310P chips do not report it."""
-        return self._int(self._generation.power, *chip.ids)
+        return self._int(f.POWER, chip)
 
     def card_power(self, chip: ChipRef) -> int:
         """Power of the chip's whole card by its MCU, in tenths of a watt; not on 910B, A3 and 950.
 
         Impossibly high numbers stand for "unknown".
         """
-        function = self._offered(self._generation.card_power, "power of a card")
-        return self._int(function, self.place(chip).card_id)
+        return self._int(f.CARD_POWER, self.place(chip).card_id)
 
     def ai_core_utilization(self, chip: ChipRef) -> int:
         """How busy the AI cores are, in percent."""
-        return self._uint(self._generation.utilization, *chip.ids, _AI_CORES)
+        return self._uint(f.UTILIZATION, chip, _AI_CORES)
 
     def processes(self, chip: ChipRef) -> tuple[Process, ...]:
         """The processes on a chip, of all containers."""
         count = ctypes.c_int()
         found = (c.dcmi_proc_mem_info * MAX_PROCESSES)()
-        function = self._generation.processes
-        self._library.call(function, *chip.ids, found, ctypes.byref(count))
+        self._call(f.PROCESSES, chip, found, ctypes.byref(count))
         return tuple(
             Process(pid=process.proc_id, memory_bytes=process.proc_mem_usage)
-            for process in found[: counted(count, MAX_PROCESSES, function)]
+            for process in found[: counted(count, MAX_PROCESSES, self._name(f.PROCESSES))]
         )
 
     def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
@@ -329,9 +351,9 @@ class Dcmi(PartitionCalls):
 
         callback = c.fault_event_callback(receive)
         _callbacks.append(callback)
-        arguments = (*self._generation.all_chips, c.dcmi_event_filter(), callback)
+        every_chip = ChipRef(-1) if self._generation == f.SECOND else ChipRef(-1, -1)
         try:
-            self._library.call(self._generation.subscribe, *arguments)
+            self._call(f.SUBSCRIBE, every_chip, c.dcmi_event_filter(), callback)
         except DcmiError:
             _callbacks.remove(callback)
             raise

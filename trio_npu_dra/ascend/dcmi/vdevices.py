@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final
 
+from trio_npu_dra.ascend.dcmi import _functions as f
 from trio_npu_dra.ascend.dcmi import _signatures as c
 from trio_npu_dra.ascend.dcmi._answers import counted, resources, spacious, text
 from trio_npu_dra.ascend.dcmi._base import Calls
@@ -27,8 +28,7 @@ class PartitionCalls(Calls):
 
     def multi_die_policy(self) -> MultiDiePolicy:
         """Whether containers may get single dies of a card; A3 only."""
-        function = self._offered(self._generation.multi_die_policy, "multi-die policy")
-        is_independent = self._int(function) != 0
+        is_independent = self._int(f.MULTI_DIE_POLICY) != 0
         return MultiDiePolicy.INDEPENDENT if is_independent else MultiDiePolicy.UNION
 
     # --- partitions -------------------------------------------------------------------------------
@@ -37,7 +37,7 @@ class PartitionCalls(Calls):
         """Ids of the vNPUs that the chip is split into, none twice."""
         info = self._total(chip)
         count = ctypes.c_int(info.vdev_num)
-        ids = info.vdev_id[: counted(count, MAX_VNPUS, self._generation.device_info)]
+        ids = info.vdev_id[: counted(count, MAX_VNPUS, self._name(f.DEVICE_INFO))]
         return tuple(dict.fromkeys(ids))
 
     def total_resources(self, chip: ChipRef) -> Resources:
@@ -81,13 +81,12 @@ class PartitionCalls(Calls):
             DcmiError: Code -8001 if the board has no such template, the chip not that much left,
                 or the id is taken or not one of this chip's.
         """
-        function = self._offered(self._generation.create_vdevice, "vNPUs")
         wanted = c.dcmi_create_vdev_res_stru()
         wanted.vdev_id = _ANY_ID if vdev_id is None else vdev_id
         wanted.vfg_id = _ANY_ID
         wanted.template_name = template.encode()
         out: Any = spacious(c.dcmi_create_vdev_out)
-        self._library.call(function, *chip.ids, ctypes.byref(wanted), ctypes.byref(out))
+        self._call(f.CREATE_VDEVICE, chip, ctypes.byref(wanted), ctypes.byref(out))
         return int(out.vdev_id)
 
     def destroy_vdevice(self, chip: ChipRef, vdev_id: int) -> None:
@@ -97,25 +96,23 @@ class PartitionCalls(Calls):
             Busy: A container uses it. The library then returns its code for a wrong argument.
             IdUnknown: The chip has no such vNPU.
         """
-        function = self._offered(self._generation.destroy_vdevice, "vNPUs")
         try:
-            self._library.call(function, *chip.ids, vdev_id)
+            self._call(f.DESTROY_VDEVICE, chip, vdev_id)
         except DcmiError as error:
             if error.code != INVALID_PARAMETER:
                 raise
-            raise Busy(error.code, function, f"a container uses vNPU {vdev_id}") from None
+            raise Busy(error.code, error.function, f"a container uses vNPU {vdev_id}") from None
 
     def vnpu_mode(self) -> VnpuMode:
         """What the node's vNPUs are for; one for virtual machines has no device node."""
-        function = self._offered(self._generation.vdevice_mode, "mode of vNPUs")
-        is_vm = self._int(function) != 0
+        is_vm = self._int(f.VDEVICE_MODE) != 0
         return VnpuMode.VIRTUAL_MACHINE if is_vm else VnpuMode.CONTAINER
 
     # --- shares ----------------------------------------------------------------------------------
 
     def device_share(self, chip: ChipRef) -> bool:
         """Whether several containers may open the chip at once."""
-        return self._int(self._generation.device_share, *chip.ids) == 1
+        return self._int(f.DEVICE_SHARE, chip) == 1
 
     def set_device_share(self, chip: ChipRef, *, enabled: bool) -> None:
         """Let several containers open the chip at once, or not; sets all dies of an A3 card.
@@ -125,7 +122,7 @@ class PartitionCalls(Calls):
         Raises:
             Busy: The chip is in use.
         """
-        self._library.call(self._generation.set_device_share, *chip.ids, int(enabled))
+        self._call(f.SET_DEVICE_SHARE, chip, int(enabled))
 
     def _total(self, chip: ChipRef) -> Any:
         return self._device_info(chip, (_VDEVICES, _TOTAL), spacious(c.dcmi_soc_total_resource))
