@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from dev.rig.waiting import until
 from tests.claims.node import DRIVER, NodeOnDisk, claim, result
@@ -27,12 +29,16 @@ from tests.kubelet.site import (
 )
 from trio_npu_dra.kit.base.errors import ConfigError, Forbidden, StorageError, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import RpcError, Status, methods, open_channel
+from trio_npu_dra.kit.grpc import RpcError, Status, listen_unix, methods, open_channel
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.grpc._generated.pluginregistration import RegistrationStatus as Notification
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.plugin import serve_kubelet
-from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
+from trio_npu_dra.kit.kubelet.registration import (
+    NOT_REGISTERED,
+    RegistrationStatus,
+    wait_registered,
+)
 from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
 
 BOTH = ({"uid-a"}, {"uid-a"})
@@ -259,6 +265,36 @@ async def test_a_stop_sees_a_call_through_that_is_under_way(
         await stopped.wait()
         assert answers == [A_PREPARED]
         assert site.status.value == NOT_REGISTERED
+
+
+async def test_a_start_removes_the_sockets_of_a_killed_instance(node: NodeOnDisk) -> None:
+    """Else the kubelet goes on calling them."""
+    async with around(node) as make:
+        site = make()
+        dead = replace(site.endpoints, pod_uid="dead")
+        dead.plugin_directory.mkdir()
+        for path in (dead.service, dead.registration):
+            listen_unix(path).socket.close()
+        await site.nursery.start(site.be_plugin, trio.Event())
+        await until(lambda: not (dead.service.exists() or dead.registration.exists()))
+        assert site.service.exists()
+
+
+@pytest.mark.parametrize(("registered_after", "waited"), [(0, 0), (1, 1), (3, 2)])
+async def test_publishing_waits_for_the_kubelet_but_not_for_long(
+    autojump_clock: MockClock, registered_after: float, waited: float
+) -> None:
+    """A kubelet that is away keeps no slice back."""
+    status = Observable(NOT_REGISTERED)
+
+    async def register() -> None:
+        await trio.sleep(registered_after)
+        status.set(RegistrationStatus(registered=True))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(register)
+        await wait_registered(status)
+        assert autojump_clock.current_time() == pytest.approx(waited)
 
 
 @pytest.mark.parametrize(
