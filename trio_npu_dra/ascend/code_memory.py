@@ -42,7 +42,7 @@ class CodeMemory(BaseModel):
             judged by what other chips had when it began (`ascend.port_faults`).
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     since: Seconds | None = None
     text: str = ""

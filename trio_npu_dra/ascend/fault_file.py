@@ -48,7 +48,7 @@ _LOCK_PATIENCE: Final = 1.0  # seconds; the other instance needs milliseconds
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     version: int = 1
     chips: dict[str, Any]
@@ -59,7 +59,7 @@ class _Document(BaseModel):
 
 
 _Code = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{1,9}$")]
-_CODES: Final = TypeAdapter(dict[_Code, CodeMemory])
+_CODES: Final = TypeAdapter(dict[_Code, CodeMemory], config=ConfigDict(defer_build=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,11 +71,11 @@ def gives_root_info(host: Host, physical_ids: Iterable[int]) -> bool:
     return not problem
 
 
-class _Rank(BaseModel):
+class _Rank(BaseModel, defer_build=True):
     device_id: int
 
 
-class _RankTable(BaseModel):
+class _RankTable(BaseModel, defer_build=True):
     version: str
     topo_file_path: str
     rank_list: tuple[_Rank, ...]

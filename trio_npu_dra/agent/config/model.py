@@ -91,7 +91,7 @@ class NpuConfig(Part):
 
     api_version: Literal["npu.huawei.com/v1alpha1"]
     kind: Literal["NpuConfig"]
-    sharing: Sharing = Sharing()
+    sharing: Sharing = Sharing.model_construct()  # without building the class
     # No config can set it to null, so the type has no None: `model_fields_set` says if it is set.
     container_libraries: ContainerLibraries = Field(
         None,  # type: ignore[arg-type]

@@ -47,7 +47,7 @@ _LOCK: Final = "share-flags.lock"
 class _FlagsFile(BaseModel):
     """The chips on which this driver has set the flag, by die id, else by device node."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     version: int = 1
     chips: tuple[str, ...] = ()

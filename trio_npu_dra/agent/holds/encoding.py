@@ -45,7 +45,7 @@ _MOST: Final = storage.SIZE_LIMIT - (64 << 10)  # bytes; it can grow, and is rea
 
 
 class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel)
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, defer_build=True)
 
 
 class _WireHolder(_Wire):
@@ -103,7 +103,7 @@ class _WirePartition(_Wire):
     chip_node: str
 
 
-_ALLOCATION: Final = TypeAdapter(tuple[_WireAllocated, ...])
+_ALLOCATION: Final = TypeAdapter(tuple[_WireAllocated, ...], config=ConfigDict(defer_build=True))
 
 
 # --- reading -------------------------------------------------------------------------------------

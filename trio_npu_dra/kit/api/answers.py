@@ -38,14 +38,14 @@ _WORDS_LIMIT: Final = 2048
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
-class StatusDetails(BaseModel):
+class StatusDetails(BaseModel, defer_build=True):
     """details of a Status: plural and name of its object."""
 
     kind: str = ""
     name: str = ""
 
 
-class Status(BaseModel):
+class Status(BaseModel, defer_build=True):
     """A metav1.Status: every refusal, and the object in ERROR events of a watch."""
 
     kind: str = ""

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pydantic_core import from_json
 
 from trio_npu_dra.kit.api import paths
@@ -102,14 +102,14 @@ async def read_pages(
             raise Unreadable(f"{asked}: the list does not go on after one of its pages")
 
 
-class _Identity(BaseModel):
+class _Identity(BaseModel, defer_build=True):
     namespace: str = ""
     name: str = ""
     uid: str = ""
 
 
-class _Identified(BaseModel):
-    metadata: _Identity = _Identity()
+class _Identified(BaseModel, defer_build=True):
+    metadata: _Identity = Field(default_factory=_Identity)
 
 
 def _unread(item: Any, why: str) -> Unread:

@@ -110,20 +110,20 @@ class ObjectList(BaseModel):
     items: list[Any] | None = None
 
 
-class RawEvent(BaseModel):
+class RawEvent(BaseModel, defer_build=True):
     """One line of a watch."""
 
     type: EventType
     object: dict[str, Any]
 
 
-class Version(BaseModel):
+class Version(BaseModel, defer_build=True):
     """The API server's version; `minor` has a `+` where the provider patched it."""
 
     minor: str
 
 
-class WithMetadata(BaseModel):
+class WithMetadata(BaseModel, defer_build=True):
     """The metadata of any object."""
 
     metadata: ObjectMeta
