@@ -9,7 +9,7 @@ from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import Busy, NotSupported
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.share_flag import NodeShareFlags, cards, is_in_use
+from trio_npu_dra.ascend.share_flag import ShareFlags, cards, is_in_use
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import BoardControl, Severity, load_profile
 
@@ -28,17 +28,17 @@ async def board(watching: Watching) -> Board:
 
 
 @pytest.fixture
-def flags(worker: DcmiWorker, dcmi: Dcmi, watching: Watching) -> NodeShareFlags:
+def flags(worker: DcmiWorker, dcmi: Dcmi, watching: Watching) -> ShareFlags:
     """Its flags."""
-    return NodeShareFlags(worker, dcmi, watching.division)
+    return ShareFlags(worker, dcmi, watching.division)
 
 
-async def on(flags: NodeShareFlags, board: Board) -> set[int]:
+async def on(flags: ShareFlags, board: Board) -> set[int]:
     """The chips that several containers may use."""
     return {each.physical_id for each in board.chips if await flags.is_set(each)}
 
 
-async def test_a_chip_is_shared_and_is_so_no_longer(flags: NodeShareFlags, board: Board) -> None:
+async def test_a_chip_is_shared_and_is_so_no_longer(flags: ShareFlags, board: Board) -> None:
     """No other chip is."""
     await flags.change(chip(board, 3), is_set=True)
     assert await on(flags, board) == {3}
@@ -48,7 +48,7 @@ async def test_a_chip_is_shared_and_is_so_no_longer(flags: NodeShareFlags, board
 
 @pytest.mark.parametrize("profile", [load_profile("a3-16")])
 async def test_the_dies_of_a_card_are_shared_together(
-    flags: NodeShareFlags, board: Board, watching: Watching
+    flags: ShareFlags, board: Board, watching: Watching
 ) -> None:
     """Whichever of them is named."""
     (card,) = cards(board, ["/dev/davinci3"])
@@ -61,7 +61,7 @@ async def test_the_dies_of_a_card_are_shared_together(
 
 
 async def test_what_the_board_knows_of_a_flag_outlasts_the_next_look(
-    flags: NodeShareFlags, board: Board, watching: Watching, control: BoardControl
+    flags: ShareFlags, board: Board, watching: Watching, control: BoardControl
 ) -> None:
     """At another chip, which finds out nothing of flags."""
     await flags.change(chip(board, 3), is_set=True)
@@ -75,7 +75,7 @@ async def test_what_the_board_knows_of_a_flag_outlasts_the_next_look(
 
 
 async def test_a_flag_of_a_chip_in_use_does_not_change(
-    flags: NodeShareFlags, board: Board, control: BoardControl
+    flags: ShareFlags, board: Board, control: BoardControl
 ) -> None:
     """Its processes are known."""
     control.set_processes(3, [(4711, 1 << 20)])
@@ -87,7 +87,7 @@ async def test_a_flag_of_a_chip_in_use_does_not_change(
 
 
 async def test_a_chip_that_cannot_be_shared_says_so(
-    flags: NodeShareFlags, board: Board, control: BoardControl
+    flags: ShareFlags, board: Board, control: BoardControl
 ) -> None:
     """It is not one that is in use."""
     control.set_return_code("dcmi_get_device_share_enable", -8255, 3)

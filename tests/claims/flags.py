@@ -10,12 +10,12 @@ import trio
 
 from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, IdUnknown
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.share_flag import cards
+from trio_npu_dra.ascend.share_flag import ShareFlags, cards
 from trio_npu_dra.kit.base.observable import Observable
 
 
 @dataclass
-class FlagFiles:
+class FlagFiles(ShareFlags):
     """The flags of a node's chips: that of npu-3 is set while there is a file `3`.
 
     Attributes:

@@ -1,8 +1,6 @@
 """One chip's faults over time, and since when it has each.
 
-Pure and driven by the caller's clock (seconds since 1970). `note` takes an event and
-`confirm_and_take` a fresh reading, whose confirmed part decides; `health` is the chip's health at a
-time, and `next_change` the time at which it changes by itself.
+Pure and driven by the caller's clock, in seconds since 1970.
 """
 
 from __future__ import annotations

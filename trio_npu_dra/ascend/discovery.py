@@ -1,9 +1,7 @@
-"""From the library's card list to a Board.
+"""From the library's card list to a Board (docs/internals/hardware.md, "Facts").
 
-A chip is read in two calls to the worker: its identity, without which it cannot be offered, and
-then its other facts, each of which may be missing. Only "not supported" makes a fact missing: an
-unanswered one keeps its known value, and the Board says so. A chip that hangs in the second call
-keeps its known facts, and does not affect others. The watcher reads health.
+A chip is read in two calls to the worker, its identity and then its other facts: one that hangs in
+the second keeps its known facts, and does not affect others.
 """
 
 from __future__ import annotations
@@ -37,11 +35,9 @@ async def discover(
     """Read all chips of the node, without their health.
 
     A chip that is listed but does not answer stays as it was in *known*; an unknown one is left
-    out. A known chip that has left the PCI bus, or that two lists in a row lack, is gone: it stays
-    on the Board, marked so, until it is listed again or another chip has its physical id. One short
-    list is no proof: a booting chip is not listed either, and pods lose a chip that is gone. Nor is
-    one list with another die in its place, or with its die under another physical id: faults,
-    holders and vNPUs of claims go by these. Such a list counts as one without the chip.
+    out. A known chip that has left the PCI bus, or that two lists in a row lack, is gone. A list
+    with another die in its place, or with its die under another physical id, counts as one without
+    it: faults, holders and vNPUs of claims go by these.
 
     Args:
         worker: Runs the calls.

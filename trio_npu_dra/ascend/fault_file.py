@@ -1,9 +1,8 @@
 """The file that carries the history of faults over a restart, shared by two instances.
 
-During a rolling update both instances watch the same chips and write the same file. Each save takes
-over what the other one wrote since, chip by chip: it reads the file under a lock, and puts only its
-own changes into it. The file has the time of a release by hand, so that earlier
-occurrences stay released, whichever instance writes next.
+During a rolling update both write it. Each save reads the file under a lock, and puts only its own
+changes into it. The file has the time of a release by hand, so that earlier occurrences stay
+released, whichever instance writes next.
 """
 
 from __future__ import annotations

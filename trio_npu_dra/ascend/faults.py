@@ -1,6 +1,6 @@
 """Huawei's level of each fault code, and the rules that raise a level with time.
 
-The table is a file of this package, `fault_levels.json`, which names its source.
+`fault_levels.json` names its source.
 """
 
 from __future__ import annotations

@@ -46,8 +46,7 @@ class HealthSample:
 class Agreement:
     """Confirms readings of one chip: two in a row, or one and an event.
 
-    Faults end pods, so no single reading makes one: the library may have answered out of a table
-    that it was just writing. Pure, on the caller's clock.
+    The library may answer out of a table that it is just writing. Pure, on the caller's clock.
     """
 
     def __init__(self) -> None:

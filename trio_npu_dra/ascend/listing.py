@@ -47,11 +47,9 @@ async def init(worker: DcmiWorker, dcmi: Dcmi, host: Host, known: Board) -> None
 def _is_harmless(host: Host, known: Board, device: Hashable) -> bool:
     """Whether `init` may run beside a call that hangs with *device*.
 
-    Such a call has read the library's tables, and waits in the kernel. If it returns while `init`
-    writes them it can at worst answer nonsense, which the worker drops: they are of fixed size, and
-    nothing in them is freed (DCMI source). The danger is that `init` hangs as well, because then no
-    chip can be asked any more. `init` asks each chip that the Ascend driver has, which excludes
-    chips that have left the bus, and it asks no RoCE port.
+    `init` must not hang as well: it asks each chip that the Ascend driver has, which excludes chips
+    that have left the bus, and it asks no RoCE port (DCMI source; docs/internals/hardware.md,
+    "Listing cards").
     """
     if isinstance(device, tuple) and device[0] == "network":
         return True
@@ -79,10 +77,8 @@ class Listing:
     """Lists cards and chips, and decides when to list again.
 
     It lists when the accelerators on the PCI bus or the NPUs' device nodes have changed (a starting
-    Ascend driver makes new nodes), and, ever more rarely, while something is missing: a listed
-    card, chip or fact does not answer, an accelerator on the bus is not listed (it may be booting),
-    or a listed chip has given errors alone for long (it may have been reset, which the library
-    learns in `init` alone).
+    Ascend driver makes new nodes), and, ever more rarely, while the Board has gaps or a listed chip
+    has given errors alone for long (it may have been reset, which the library learns in `init`).
 
     Args:
         worker: Runs the calls.

@@ -1,8 +1,4 @@
-"""The Board: everything this driver knows of the node's chips, as one immutable value.
-
-Discovery and the watcher make Boards; publisher, health stream and claims only read them. A fact
-that could not be read is `None`, never a guess.
-"""
+"""The Board: everything known of the node's chips; a fact that could not be read is `None`."""
 
 from __future__ import annotations
 

@@ -17,14 +17,13 @@ async def is_any_occupied(
 ) -> bool:
     """Whether a process uses one of some chips, or a container one of some partitions.
 
-    A chip or partition that cannot be read counts as in use.
+    A chip or partition that cannot be read, or asked now, counts as in use.
 
     Args:
         worker: Runs the calls.
         dcmi: The library, initialised; without one there are no processes.
-        board: The chips of this node; a chip that it lacks or that is gone is not in use. One that
-            the library does not list now cannot be asked: another may go by its numbers. While the
-            Board is empty, because the library has not started yet, any chip counts as in use.
+        board: The chips of this node; a chip that it lacks or that is gone is not in use. While it
+            is empty, the library has not started yet.
         nodes: The chips' host device nodes, and those of partitions (vNPUs).
     """
     if dcmi is None:

@@ -163,10 +163,9 @@ _LOST = Fault(
 def offers(board: Board, partitioning: PartitionMode = NO_PARTITIONS) -> tuple[Offer, ...]:
     """The offers of a Board's chips, by physical id.
 
-    A chip that was split by hand has an offer for each of its vNPUs. It is not offered whole: a
-    container that opened it would be refused, or would disturb them. vNPUs for virtual machines
-    have no device node, and are not offered. A chip that is cut for claims is offered whole, and in
-    every partition that it could be cut into; each takes from the chip's counters.
+    A chip that was split by hand is offered in its vNPUs, and not whole: a container that opened it
+    would be refused, or would disturb them. vNPUs for virtual machines have no device node. A chip
+    that is cut for claims is offered whole, and in every partition that it could be cut into.
 
     Chips that are gone are offered too: `holds.availability` decides who still sees them.
     """

@@ -1,14 +1,13 @@
 """The counters of a chip and every partition that it could be cut into. Pure.
 
-A chip has a counter for each of its resources. A partition takes from them what its template says,
-and the whole chip takes all, so the scheduler knows which of them fit together. A published
-partition does not exist yet: it is cut when a claim gets it.
+A partition takes from the counters what its template says, and the whole chip takes all, so the
+scheduler knows which of them fit together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, TypeAlias
 
 from trio_npu_dra.ascend.dcmi.types import Resources, VDevice
@@ -25,16 +24,11 @@ SLOTS: Final = "slots"
 _MEMORY: Final = "memory"
 _MIB: Final = 1024 * 1024
 _COUNTERS: Final[Mapping[str, str]] = {
-    "ai-cores": "ai_cores",
-    "ai-cpus": "ai_cpus",
-    "vpc": "vpc",
-    "venc": "venc",
-    "vdec": "vdec",
-    "jpegd": "jpegd",
-    "jpege": "jpege",
-    "pngd": "pngd",
+    field.name.replace("_", "-"): field.name
+    for field in fields(Resources)
+    if field.name != "memory_mib"  # counted in bytes
 }
-"""Counters and the fields of `Resources` that they count."""
+"""Counters, `ai-cores` first, and the fields of `Resources` that they count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,10 +53,9 @@ def uboe_faults(listed: Sequence[int]) -> dict[int, str]:
 def with_ub_faults(board: Board, last_codes: Mapping[str, int | None], now: float) -> Board:
     """The Board with the faults that follow from UB ports that are down.
 
-    If the ports of all chips are down, the chips are not at fault. That stands for each chip until
-    its own ports are up again, because ports come back one by one. A chip that is gone does not
-    count. A chip that cannot be read leaves open whether all are down: unless another chip has its
-    ports up, no chip gets a new code.
+    If the ports of all chips but those that are gone are down, the chips are not at fault. That
+    stands for each chip until its own ports are up again, because ports come back one by one. While
+    a chip cannot be read and no other has its ports up, no chip gets a new code.
 
     Args:
         board: Without these faults.

@@ -9,8 +9,7 @@ recover it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
@@ -30,8 +29,19 @@ Card = tuple[Chip, ...]
 """Chips whose flags change together: the dies of an A3 card, else one chip."""
 
 
-class ShareFlags(Protocol):
-    """Reads and changes the flags of chips."""
+class ShareFlags:
+    """Reads and changes the flags of this node's chips.
+
+    Args:
+        worker: Runs the calls.
+        dcmi: The library, initialised.
+        division: Has the Board's flags read again.
+    """
+
+    def __init__(self, worker: DcmiWorker, dcmi: Dcmi, division: DivisionPoll) -> None:
+        self._worker = worker
+        self._dcmi = dcmi
+        self._division = division
 
     async def is_set(self, chip: Chip) -> bool:
         """Whether several containers may use the chip now.
@@ -39,7 +49,7 @@ class ShareFlags(Protocol):
         Raises:
             DcmiError: It cannot be read; `NotSupported` if the chip cannot be shared at all.
         """
-        ...
+        return await self._worker.call(self._dcmi.device_share, chip.ref, device=chip.ref)
 
     async def change(self, chip: Chip, *, is_set: bool) -> None:
         """Set or reset the flag of a chip, and with it of all of its card; the Board knows soon.
@@ -48,7 +58,13 @@ class ShareFlags(Protocol):
             Busy: The card is in use.
             DcmiError: It failed.
         """
-        ...
+
+        def change() -> None:
+            self._dcmi.set_device_share(chip.ref, enabled=is_set)
+
+        await self._worker.call(change, device=chip.ref)
+        with trio.move_on_after(_SEEN_SECONDS):
+            await self._division.again()
 
     async def processes(self, chip: Chip) -> tuple[int, ...]:
         """The ids of the processes that use a chip.
@@ -56,34 +72,7 @@ class ShareFlags(Protocol):
         Raises:
             DcmiError: They cannot be read.
         """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class NodeShareFlags:
-    """The flags of this node's chips; *division* has the Board's flags read again."""
-
-    worker: DcmiWorker
-    dcmi: Dcmi
-    division: DivisionPoll
-
-    async def is_set(self, chip: Chip) -> bool:
-        """See `ShareFlags`."""
-        return await self.worker.call(self.dcmi.device_share, chip.ref, device=chip.ref)
-
-    async def change(self, chip: Chip, *, is_set: bool) -> None:
-        """See `ShareFlags`."""
-
-        def change() -> None:
-            self.dcmi.set_device_share(chip.ref, enabled=is_set)
-
-        await self.worker.call(change, device=chip.ref)
-        with trio.move_on_after(_SEEN_SECONDS):
-            await self.division.again()
-
-    async def processes(self, chip: Chip) -> tuple[int, ...]:
-        """See `ShareFlags`."""
-        using = await self.worker.call(self.dcmi.processes, chip.ref, device=chip.ref)
+        using = await self._worker.call(self._dcmi.processes, chip.ref, device=chip.ref)
         return tuple(process.pid for process in using)
 
 

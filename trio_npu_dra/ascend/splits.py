@@ -1,7 +1,4 @@
-"""How a chip can be split, and what its partitions get; pure.
-
-Totals that a chip reports count before the vendor's tables (`ascend.templates`).
-"""
+"""How a chip can be split, and what its partitions get; pure."""
 
 from __future__ import annotations
 

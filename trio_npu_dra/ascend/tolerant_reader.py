@@ -1,8 +1,6 @@
 """Read facts that may be missing, without losing those that are known.
 
-"Not supported", or an answer that means the same, says that there is no such fact. A fact that is
-known changes or goes only if the library says so twice in a row. Any other error is no answer: the
-known value stays, and the caller asks again.
+docs/internals/hardware.md, "Facts", has the rules.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Makes and removes vNPUs.
-
-Cutting a chip takes the Ascend driver seconds. So these calls run apart from all others, one at a
-time for each chip: neither readings of health nor calls about other chips wait for them.
-"""
+"""Makes and removes vNPUs, which takes the Ascend driver seconds: no other call waits for these."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Keep the Board true: each fault as it comes, each chip now and then, all chips when they change.
 
-The watcher reads a chip when a fault event names it, at most 20 times a second, and now and then in
-any case, because events can be lost. An event says which chip to read; the reading decides, also if
-it is late. Rules of the fault table that apply with time need no reading: it wakes for them.
+docs/internals/hardware.md says when a chip is read, and what a reading decides.
 """
 
 from __future__ import annotations

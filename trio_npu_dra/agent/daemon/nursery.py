@@ -25,7 +25,7 @@ from trio_npu_dra.agent.observe.self_check import SelfCheck
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.occupancy import is_any_occupied
-from trio_npu_dra.ascend.share_flag import NodeShareFlags
+from trio_npu_dra.ascend.share_flag import ShareFlags
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
@@ -156,7 +156,7 @@ def _partitions(node: NodeContext, worker: DcmiWorker, cdi: CdiFolder) -> VnpuSt
 
 
 def _share_flags(node: NodeContext, worker: DcmiWorker, cdi: CdiFolder) -> ShareFlagStep:
-    flags = NodeShareFlags(worker, node.dcmi, node.division) if node.dcmi is not None else None
+    flags = ShareFlags(worker, node.dcmi, node.division) if node.dcmi is not None else None
     return ShareFlagStep(node.ledger, cdi, node.board, flags, node.shared_for_claims)
 
 

@@ -4,14 +4,10 @@ A call into a hung chip cannot be interrupted. It is written off at its deadline
 `Slow`, its thread is left behind, and a new thread serves the other calls. While a call on a device
 has not returned, the worker makes no other on it, so a hung chip costs one thread, not one for each
 poll, and a late answer is the newest one. A call counts as hung, and its caller gets `Busy`, when
-one C function has not returned for `HUNG_SECONDS`: slowness alone is no fault. `trio.to_thread`
-does not fit: an abandoned thread keeps its limiter token, and two calls could run at once.
+one C function has not returned for `HUNG_SECONDS`: slowness alone is no fault.
 
-A call that must be `alone` runs beside a hung one only if its caller says that this one does not
-matter: if that returns after all, its thread calls no other function, and its answer is dropped.
-
-Calls that change a chip, such as cutting it, normally take seconds. They run apart, each on a
-thread of its own, so that no reading waits for them.
+A hung call beside which an `alone` one ran calls no other function if it returns after all, and its
+answer is dropped.
 """
 
 from __future__ import annotations
