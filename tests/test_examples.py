@@ -19,7 +19,7 @@ import yaml
 from pydantic import BaseModel
 
 from dev.rig.boards import die, partition, split
-from trio_npu_dra.agent.devices.build import build_devices
+from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.availability import available
@@ -132,7 +132,7 @@ def published() -> Iterator[Device]:
     for chips, policy in boards:
         board = Board(chips=tuple(chips), multi_die_policy=policy, driver_version="24.1.0")
         taints = TaintPolicy(domain=DRIVER)
-        yield from build_devices(available(board, ()), board, taints, ServerFeatures())
+        yield from build_pool(available(board, ()), board, taints, ServerFeatures()).devices
 
 
 def facts_of_devices() -> set[tuple[str, str, str]]:

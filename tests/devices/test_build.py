@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_npu_dra.agent.devices.build import build_devices, semantic_version
+from trio_npu_dra.agent.devices.build import build_pool, semantic_version
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
 from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy, Resources, VDevice
@@ -57,7 +57,7 @@ BARE = Chip(
 def build(board: Board, features: ServerFeatures = EVERYTHING) -> tuple[Device, ...]:
     """The board's devices under the default policy."""
     policy = TaintPolicy(domain="npu.huawei.com")
-    return build_devices(offers(board), board, policy, features)
+    return build_pool(offers(board), board, policy, features).devices
 
 
 def only(board: Board) -> Device:
@@ -124,7 +124,7 @@ def test_a_device_is_made_once_for_all_holders_and_states_of_its_chip() -> None:
 
     device = only(Board(chips=(FULL,)))
 
-    assert build_devices([held], Board(chips=(FULL,)), policy, EVERYTHING)[0] is device
+    assert build_pool([held], Board(chips=(FULL,)), policy, EVERYTHING).devices[0] is device
     assert only(unhealthy).attributes is device.attributes
     assert (device.taints, len(only(unhealthy).taints)) == ((), 1)
 
@@ -178,7 +178,7 @@ def test_a_lost_partition_is_tainted_without_a_time() -> None:
         partition=Partition(template="vir05_1c_8g", vnpu=148),
     )
     policy = TaintPolicy(domain="npu.huawei.com")
-    (device,) = build_devices([lost], Board(chips=(FULL,)), policy, EVERYTHING)
+    (device,) = build_pool([lost], Board(chips=(FULL,)), policy, EVERYTHING).devices
     (taint,) = device.taints
     assert (taint.value, taint.effect, taint.time_added) == ("RestartNPU", "NoExecute", None)
 

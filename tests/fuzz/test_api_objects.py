@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dev.fuzz.values import anything, documents, encoded, expanded, mangled, spoilt
 from tests.claims.node import DRIVER, POOL, board, ref
 from trio_npu_dra.agent.claims.allocation import allocation_of, offers_of
-from trio_npu_dra.agent.devices.build import build_devices
+from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.ascend.offers import offers
@@ -182,9 +182,9 @@ def test_any_stored_slices_can_be_replaced(api: Api, items: list[Any]) -> None:
     if listed is None:
         return
     slices, _ = listed
-    devices = build_devices(
+    devices = build_pool(
         offers(board(2)), board(2), TaintPolicy.parse("", domain="a"), ServerFeatures()
-    )
+    ).devices
     taint = DeviceTaint.model_validate(TAINT)
     wanted = Pool(
         driver=DRIVER,

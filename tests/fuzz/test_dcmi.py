@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dev.fuzz.values import mangled
 from tests.claims.node import npu
-from trio_npu_dra.agent.devices.build import build_devices
+from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.availability import available
@@ -144,7 +144,7 @@ def _check(board: Board) -> None:
     assert len(board.by_name) == len(board.chips)
     for one in news(EMPTY_BOARD, board, since=0.0):
         assert len(one.message.encode()) <= 4 * MESSAGE_LIMIT
-    devices = build_devices(available(board, ()), board, POLICY, ServerFeatures())
+    devices = build_pool(available(board, ()), board, POLICY, ServerFeatures()).devices
     wanted = Pool(driver=DRIVER, node_name="node-1", owner=OWNER, devices=devices)
     check(wanted)
     for spec in specs(wanted, 1):

@@ -12,7 +12,7 @@ from tests.devices.test_build import FULL
 from tests.holds.entries import hold
 from tests.pool.publishing import DRIVER, settled
 from tests.pool.reach import Reach
-from trio_npu_dra.agent.devices.build import build_devices
+from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.availability import available
@@ -31,7 +31,7 @@ def build(
     """The devices of a node where NPUs are to be shared."""
     features = ServerFeatures(shares=keeps)
     policy = TaintPolicy(domain=DRIVER)
-    return build_devices(available(board, holds), board, policy, features, shares=shares)
+    return build_pool(available(board, holds), board, policy, features, shares=shares).devices
 
 
 def test_a_device_has_shares_and_an_equal_part_of_the_rest_for_each() -> None:
@@ -110,9 +110,9 @@ def test_a_share_flag_set_for_claims_is_not_published() -> None:
     policy = TaintPolicy(domain=DRIVER)
 
     def published(*keys: str) -> bool | None:
-        (device,) = build_devices(
+        (device,) = build_pool(
             available(board, ()), board, policy, ServerFeatures(), shared_for_claims=keys
-        )
+        ).devices
         return device.attributes["deviceShare"].bool_
 
     assert published() is True

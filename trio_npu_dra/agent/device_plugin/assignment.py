@@ -1,8 +1,7 @@
 """Which chips are in a resource, given who holds them; pure.
 
-No chip is in a resource and in the DRA pool (`holds.availability`). A held chip stays where it was
-allocated. A chip that is moving belongs to neither until it is free: no claim, no pod and no
-unknown process has it. So it is never given out twice.
+A chip that is moving belongs neither to a resource nor to the DRA pool (`holds.availability`) until
+no claim, no pod and no unknown process has it. So it is never given out twice.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ def resource_devices(
 ) -> DevicesByResource:
     """The devices of each resource, by physical id; a resource without free chips has none.
 
-    A chip is there whole, in shares, or in the vNPUs that were cut off it by hand. The parts that
-    pods have stay as they are, and nothing else of the chip is there until they are released:
-    neither the chip beside shares, nor more shares beside those of an earlier number.
+    A chip is there whole, in shares, or in the vNPUs that were cut off it by hand. Beside parts
+    that pods have there is nothing else of the chip until they are released: neither the chip
+    beside shares, nor more shares beside those of an earlier number.
 
     Args:
         board: The chips.

@@ -1,12 +1,9 @@
-"""The CDI file of a device plugin's devices: one for all of them.
+"""The CDI file of device plugin devices: one for all of them, each with one name for ever, its id.
 
-Claims have a file each, with names that are never used again. That cannot be done here. The kubelet
-keeps an answer to Allocate in its checkpoint, and after a restart of the node or of a container it
-uses the names in it without asking again; and it does not tell when a pod has ended, so no moment
-is known at which to remove the file of an allocation. So a device has one name for ever, its id,
-and the file has all devices that may be given out or are in use, and is rewritten when it would
-differ. A runtime that has read an earlier file still gives the same device nodes for the same name:
-they follow from the physical id in it.
+The kubelet keeps an answer to Allocate in its checkpoint, and after a restart of the node or of a
+container it uses the names in it without asking again; nor does it tell when a pod has ended. So
+the file has all devices that may be given out or are in use. A runtime that has read an earlier
+file gives the same device nodes for a name: they follow from the physical id in it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Names of resources and ids of their devices, as Huawei's device plugin has them; pure.
 
-The id of a chip is the resource's last part and the chip's physical id, `Ascend910-3`; the id of a
-share of it has the share's number besides, `Ascend310P-0-99`. A vNPU has a resource of its own, by
-what it has of the chip, and an id with its own id and the chip's: `Ascend910-2c-100-0`.
+`Ascend910-3` is a chip: its resource's last part and its physical id. `Ascend310P-0-99` is a share
+of one. A vNPU's resource says what it has of the chip: `Ascend910-2c-100-0` is vNPU 100 of chip 0.
 """
 
 from __future__ import annotations

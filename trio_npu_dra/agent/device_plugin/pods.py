@@ -1,16 +1,7 @@
 """The holds of device plugin pods, in the ledger beside those of claims.
 
 An allocation is recorded before the kubelet gets its answer (`allocation`). The kubelet's list of
-pods then tells which pod it was for, and when the pod has ended. The list is read once a minute,
-and every few seconds while something depends on it.
-
-A device is taken back from a pod when lists have lacked it for some seconds and no process uses it.
-Where pods share a chip, only the last share waits for processes, because a process does not tell
-whose it is; and the share is *undoing* until the chip's share flag is reset. A kubelet that has
-just started lists a pod only once it has got it from the API server, which may be away, and then it
-adds the oldest first. So a list that lacks our own pod does not count, and after such a list, or
-none, the seconds start again. Pods of Huawei's device plugin count too: it may have run here before
-us.
+pods tells later which pod it was for, and that the pod has ended (docs/internals/device-plugin.md).
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Which of the free devices a container had best get; pure.
 
 Best is, in this order: few cards, few HCCS domains, few NUMA nodes, few cards and then few domains
-that are broken, which means that a part of their chips is free. Of equally good choices the one
-with the lowest chips is taken, so that equal questions have equal answers.
-
-Where devices are parts of chips, the same rules choose few chips, and fill chips in use before they
-break a free one; of equally good chips the fullest. So chips stay free as long as possible: then
-they can move, or go to a pod that wants many shares. (Huawei's device plugin has no preference.
-Its scheduler fills NPUs too.)
+that are broken, which means that a part of their chips is free; then the lowest chips, so that
+equal questions have equal answers. Of devices that are parts of chips the same rules choose few
+chips, and fill chips in use, the fullest first: free ones can move, or serve many shares.
 
 The choice is exact. Every cost except the count of NUMA nodes is additive over cards and domains.
 So for each set of NUMA nodes one pass over the cards keeps the best choice for each count of chips.

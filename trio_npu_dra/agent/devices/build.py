@@ -20,7 +20,7 @@ from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.model import HEALTHY, Board, Chip, Published
 from trio_npu_dra.ascend.offers import Held, Offer, Standing
-from trio_npu_dra.kit.api.objects import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
+from trio_npu_dra.kit.api.objects import Device, DeviceAttribute, DeviceCapacity
 from trio_npu_dra.kit.api.quantity import canonical_quantity
 from trio_npu_dra.kit.pool import PoolContent
 
@@ -55,56 +55,32 @@ def build_pool(
     shares: int = 0,
     shared_for_claims: Collection[str] = (),
 ) -> PoolContent:
-    """The devices of all offers, and the counters from which they take.
+    """The devices of all offers, in their order, and the counters from which they take.
 
-    Where the API server keeps no counters, only whole NPUs are left.
-    """
-    offered = tuple(offered) if features.counters else without_counters(offered)
-    left_out = (
-        offer
-        for offer in offered
-        if offer.standing is Standing.LEAVING
-        and policy.kept_taints(offer.health, features.taint_effects, leaving=True) is None
-    )
-    return PoolContent(
-        devices=build_devices(
-            offered, board, policy, features, shares=shares, shared_for_claims=shared_for_claims
-        ),
-        shared_counters=build_counter_sets(offered, left_out),
-    )
-
-
-def build_devices(
-    offered: Iterable[Offer],
-    board: Board,
-    policy: TaintPolicy,
-    features: ServerFeatures,
-    *,
-    shares: int = 0,
-    shared_for_claims: Collection[str] = (),
-) -> tuple[Device, ...]:
-    """The devices of all offers, in their order.
-
-    An offer that no pod may get is left out where the API server does not keep the taint that says
-    so: a claim that holds it keeps it.
+    Where the API server keeps no counters, only whole NPUs are left. An offer that no pod may get
+    is left out where the API server does not keep the taint that says so: a claim that holds it
+    keeps it.
 
     Each device has *shares* shares; 0 leaves it whole. *shared_for_claims* has the keys of chips
     that this driver lets containers share while claims need it: they do not count as shared, so
     that no slice changes with each claim.
     """
-    kept, shared = features.taint_effects, frozenset(shared_for_claims)
-    version, die_policy = board.driver_version, board.multi_die_policy
-    made = (
-        (offer, _tainted(build_device(_lasting(offer), version, die_policy, shared), taints))
-        for offer in offered
-        if (
-            taints := policy.kept_taints(
-                offer.health, kept, leaving=offer.standing is Standing.LEAVING
-            )
-        )
-        is not None
+    offered = tuple(offered) if features.counters else without_counters(offered)
+    of_board = board.driver_version, board.multi_die_policy, frozenset(shared_for_claims)
+    made: list[tuple[Offer, Device]] = []
+    left_out: list[Offer] = []
+    for offer in offered:
+        is_leaving = offer.standing is Standing.LEAVING
+        taints = policy.kept_taints(offer.health, features.taint_effects, leaving=is_leaving)
+        if taints is not None:
+            device = build_device(_lasting(offer), *of_board)
+            made.append((offer, device.model_copy(update={"taints": taints}) if taints else device))
+        elif is_leaving:
+            left_out.append(offer)
+    return PoolContent(
+        devices=tuple(with_shares(made, features, shares=shares)),
+        shared_counters=build_counter_sets(offered, left_out),
     )
-    return tuple(with_shares(made, features, shares=shares))
 
 
 def _lasting(offer: Offer) -> Offer:
@@ -114,10 +90,6 @@ def _lasting(offer: Offer) -> Offer:
         return offer
     chips = tuple(replace(chip, health=HEALTHY) for chip in offer.chips)
     return replace(offer, chips=chips, held=Held.NOT, standing=Standing.OPEN)
-
-
-def _tainted(device: Device, taints: tuple[DeviceTaint, ...]) -> Device:
-    return device.model_copy(update={"taints": taints}) if taints else device
 
 
 # A fault of one chip, and a claim where chips are cut or shared, has all devices made again. A node

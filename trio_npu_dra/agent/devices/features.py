@@ -1,9 +1,8 @@
-"""Learns which fields of a slice the API server keeps, without publishing anything.
+"""Learns which fields of a slice the API server keeps, by dry runs.
 
 A server silently drops the fields of a feature that is off, and refuses a slice with a value that
-it does not know. Taints, counters and shares are on by default from Kubernetes 1.36. Kubernetes
-1.34, with its alpha features switched on, does not know the taint effect `None`, and takes counters
-only in another shape than later versions (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
+it does not know. Kubernetes 1.34, with its alpha features on, does not know the taint effect
+`None`, and takes counters in another shape (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
 """
 
 from __future__ import annotations
@@ -95,9 +94,6 @@ async def _until_doubtful(status: Observable[PublisherStatus], before: Publisher
     That is possible after a loss of contact, which the publisher notices; when this instance may
     publish after an older one, because only the publisher watches; and when the server dropped a
     field that it had promised to keep, as one of several behind one address may.
-
-    An instance that waits for an older one does not watch too: rolling updates would then have
-    twice the watches, for an answer that is needed only in the end.
     """
     was_waiting, was_lost = before.waiting, False
     async for now in status.changes():

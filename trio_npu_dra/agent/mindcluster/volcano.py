@@ -1,8 +1,7 @@
 """The chips that Volcano chose for a pod, as the pod's annotations say.
 
-Volcano writes at the binding which chips it chose, and when. Once the pod has its chips, we write
-them on it, and the largest number as the time, so that Volcano does not choose for it again.
-Volcano and MindCluster read both.
+Once the pod has its chips, we write them on it, and the largest number as the time, so that Volcano
+does not choose for it again. Volcano and MindCluster read both.
 """
 
 from __future__ import annotations

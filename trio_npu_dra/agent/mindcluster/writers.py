@@ -1,8 +1,7 @@
 """Tells Volcano and MindCluster which chips the node has in device plugin resources.
 
-Labels and annotations of the Node, and the ConfigMap of its devices, are applied under a field
-manager of their own. So the API server knows which labels are ours: it removes those that we apply
-no more, and keeps those of other writers.
+All is applied under a field manager of its own, so the API server removes what we apply no more and
+keeps what other writers have set.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Kubernetes Events on the Node, on claims that hold the NPU, and on claims of several pods.
 
-An Event is written for each change while the daemon runs, and for faults that began after it
-started; a restart repeats no Event of an NPU. An Event that cannot be written within some minutes
-is dropped with a line in the log.
+A restart repeats no Event of an NPU. One that cannot be written within minutes is dropped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Objects that are written by server-side apply, which changes only our fields.
 
-The API server records the *manager* of each field. A field that a manager applied once and leaves
-out the next time is removed, unless another manager has written it too.
+A field that a *manager* applied once and leaves out the next time is removed, unless another
+manager has written it too.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The parts of Kubernetes API objects that this package reads and writes.
+"""The parts of Kubernetes API objects that this package reads and writes, as in resource.k8s.io/v1.
 
 Unknown fields are ignored when read, so that a newer API server is no error; absent fields stay
-absent when written. Names follow resource.k8s.io/v1 (camelCase on the wire).
-
-The daemon loads this module at its start, so what only few programs need is elsewhere: `pods`,
-`nodes`, what is `applied` in parts, and what `tools` reads of foreign objects.
+absent when written. What only few programs need is elsewhere: the daemon loads this at its start.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Lists of any length, page by page; an object that cannot be read hides no other.
 
-After a page that is too large the next request asks for fewer objects. The list leaves out a single
-object that still is too large, and goes on after it: an answer begins with the place where the list
-continues, and an object with its name.
+After a page that is too large the next request asks for fewer objects. A single object that still
+is too large is left out: an answer begins with the place where the list goes on, and with its name.
 """
 
 from __future__ import annotations

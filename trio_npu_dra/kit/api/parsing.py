@@ -1,9 +1,8 @@
 """JSON of the API server as models, within a budget of time and memory.
 
-The cost of an answer depends on the number of its values, and on how many of them are wrong: eight
-megabytes of small ones take half a minute and more than a gigabyte. So answers of more than
-`VALUES_LIMIT` values are refused before they are parsed, and the collections of the models have a
-limit of errors (`objects.Items`, `objects.Named`). pydantic itself limits depth.
+Eight megabytes of small values take half a minute and more than a gigabyte, and so do many errors.
+So answers of more than `VALUES_LIMIT` values are refused before they are parsed, and collections
+have a limit of errors (`objects.Items`, `objects.Named`). pydantic itself limits depth.
 """
 
 from __future__ import annotations

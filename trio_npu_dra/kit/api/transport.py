@@ -1,15 +1,11 @@
 """HTTP to the API server, with as few steps for a request as possible.
 
 Requests go to single connections of httpcore, each of which serves one at a time; idle ones wait on
-a list. The pool that httpx puts around them, and its own objects for requests and answers, cost two
-fifths as much again. `AT_ONCE` requests run side by side, the rest waits for its turn; so a burst
-opens no more connections than that, and uses them again.
+a list. httpx's pool, requests and answers around them cost two fifths as much again. `AT_ONCE`
+requests run side by side, the rest waits for its turn, on connections that stay open.
 
-A watch has a connection of its own, so that watches and requests never wait for each other. It is
-one request in minutes: httpx serves it. Cookies, redirects, proxies and compression are off: an API
-server needs none.
-
-Longer retries are up to the callers (see `trio_npu_dra.kit.api`).
+A watch has a connection of its own, by httpx, so that watches and requests never wait for each
+other. Cookies, redirects, proxies and compression are off: an API server needs none.
 """
 
 from __future__ import annotations

@@ -6,9 +6,6 @@ Anything else under one of its names is *foreign*, a `ForeignFile`: readers take
 without content, and writers replace it. A rename follows no link either; it cannot replace a
 folder, which gets the name `<name>.foreign-<random>` and stays for people to examine.
 
-Callers choose whether to sync content and folders to the disk: whether a file exists mostly
-matters only until the next reboot, and until then the kernel shows it to every process.
-
 Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.
 """
 

@@ -1,12 +1,7 @@
 """Finds loops of the daemon that are stuck.
 
-A loop that waits for news may wait for ever; a loop that works on something may not. So a loop
-marks each step of its work, with a limit, and `overdue` names the steps that are past their limits:
-
-    with watchdog.step("repairing CDI files", limit=60):
-        ...
-
-Steps belong to the trio run in which they began.
+A loop that waits for news may wait for ever; a loop that works on something may not. So it marks
+each step of its work, with a limit, and `overdue` names the steps that are past theirs.
 """
 
 from __future__ import annotations

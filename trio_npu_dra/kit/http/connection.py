@@ -1,6 +1,5 @@
 """HTTP with one client: one request, one answer, then the connection ends.
 
-Prometheus and probes ask every few seconds, so an open connection would save nothing.
 Without keep-alive there is no pipelining to limit and no idle connection to keep; and a client that
 asks as fast as it can gets only the turns of the event loop that the accept loop gives it.
 """

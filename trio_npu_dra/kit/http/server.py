@@ -1,10 +1,8 @@
 """The server: a cap of connections, and a deadline for each.
 
-Anyone on the pod network may reach the port, so nothing here grows with what clients do: at most
-`HttpLimits.connections` are open, each for at most `HttpLimits.seconds` whatever its client does,
-and each takes the memory of one request's head (answers are shared, see `coalesced`). A new client
-is always served: the address with the most connections loses one, first one without a request, then
-the oldest. So a flood from one address does not displace the kubelet's probes.
+Anyone on the pod network may reach the port, so nothing here grows with what clients do. A new
+client is always served: the address with the most connections loses one, first one without a
+request, then the oldest. So a flood from one address does not displace the kubelet's probes.
 """
 
 from __future__ import annotations
