@@ -48,6 +48,7 @@ async def test_the_pool_is_published_for_the_node(client: KubeClient, state: Api
         status = await subject.until_settled()
     (stored,) = subject.slices
     node = state.all(Node)[0]
+    assert status.node_uid == node.metadata.uid
     assert stored.metadata.name.startswith(f"node-1-{DRIVER}-00000-")
     assert stored.metadata.owner_references == (
         OwnerReference(
@@ -113,6 +114,7 @@ async def test_a_missing_node_is_waited_for(client: KubeClient, state: ApiState)
     async with publishing(client, state, devices(1)) as subject:
         status = await subject.until(lambda status: bool(status.problem))
         assert "node-1" in status.problem
+        assert status.node_uid == ""
         assert subject.slices == ()
         state.add(Node(metadata=ObjectMeta(name="node-1")))
         await subject.until_settled()
@@ -132,7 +134,7 @@ async def test_a_replaced_node_owns_the_slices(client: KubeClient, state: ApiSta
         await subject.until_stored(
             lambda slices: [owner(item) for item in slices] == [node.metadata.uid] * 4
         )
-        await subject.until_settled()
+        assert (await subject.until_settled()).node_uid == node.metadata.uid
         assert subject.devices == devices(200)
         assert len({item.spec.pool.generation for item in subject.slices}) == 1
         nursery.cancel_scope.cancel()
