@@ -15,7 +15,7 @@ from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.faults import CARD_DROPPED
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
-from trio_npu_dra.ascend.watcher import read_board
+from trio_npu_dra.ascend.single_look import read_board
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard, load_profile
 

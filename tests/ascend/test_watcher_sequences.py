@@ -30,8 +30,9 @@ from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip, FaultLevel
+from trio_npu_dra.ascend.single_look import read_board
 from trio_npu_dra.ascend.subscription import WatchStatus
-from trio_npu_dra.ascend.watcher import read_board, watch_board
+from trio_npu_dra.ascend.watcher import watch_board
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.lab.simulator import Assertion, BoardControl, Severity, SimulatedBoard
 

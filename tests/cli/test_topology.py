@@ -16,9 +16,9 @@ from dev.site.topology_pictures import PAGE, SCENES, Scene, make
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.ascend.dcmi.types import Link
-from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipFamily
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip, ChipFamily
 from trio_npu_dra.tools.cli.drawing import draw
-from trio_npu_dra.tools.cli.topology import Topology, matrix, wire
+from trio_npu_dra.tools.cli.topology import Topology, link_between, matrix, wire
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -199,3 +199,25 @@ def test_the_drawing_comes_beside_what_is_printed(
     assert main(["inspect", *bare, "--node-name=n", f"--svg={file}", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "List"
     assert texts(file.read_text(encoding="utf-8"))[0] == "The NPUs of n"
+
+
+def two_chips(family: ChipFamily, link: Link) -> tuple[Board, Chip, Chip]:
+    """A board of two chips with that link."""
+    one, other = (replace(die(number), family=family) for number in (0, 1))
+    return Board(chips=(one, other), links={(0, 1): link}), one, other
+
+
+def test_the_library_says_how_two_chips_are_connected() -> None:
+    """In either direction; a chip and itself too."""
+    board, one, other = two_chips(ChipFamily.ASCEND_910B, Link.PIX)
+    assert link_between(board, one, other) is link_between(board, other, one) is Link.PIX
+    assert link_between(board, one, one) is Link.SELF
+
+
+def test_a_link_that_is_not_known_is_none() -> None:
+    """Whether the library says so, by 9 or by the 6 of an older one, or was not asked."""
+    assert link_between(*two_chips(ChipFamily.ASCEND_910B, Link.UNKNOWN)) is None
+    assert link_between(*two_chips(ChipFamily.ASCEND_910B, Link.SIO)) is None
+    assert link_between(*two_chips(ChipFamily.ASCEND_910_A3, Link.SIO)) is Link.SIO
+    _, one, other = two_chips(ChipFamily.ASCEND_910, Link.UNKNOWN)
+    assert link_between(Board(chips=(one, other)), one, other) is None

@@ -20,6 +20,7 @@ __all__ = [
     "port_faults",
     "root_info",
     "share_flag",
+    "single_look",
     "splits",
     "subscription",
     "telemetry",

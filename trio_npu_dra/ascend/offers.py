@@ -189,10 +189,8 @@ def held_partition(
     board: Board, chip: Chip, name: str, partition: Partition, partitioning: PartitionMode
 ) -> Offer:
     """A held partition; it takes from its chip's counters even if it is not offered now."""
-    of: Amounts = {}
-    if partition.on_demand and not _why_not_cut(board, chip, partitioning):
-        possible = _cut(chip, partitioning)
-        of = possible.has if possible else {}
+    plan = _plan(board, chip, partitioning) if partition.on_demand else ""
+    of: Amounts = {} if isinstance(plan, str) else plan.has
     takes = {
         counter: amount
         for counter, amount in taken_by(chip, partition.template).items()
@@ -213,25 +211,25 @@ def not_partitioned(board: Board, partitioning: PartitionMode) -> dict[str, str]
     """Why chips are not cut for claims, by their names; empty if cutting is off."""
     if not partitioning.is_on:
         return {}
-    reasons = {chip.name: _why_not_cut(board, chip, partitioning) for chip in board.chips}
-    return {name: why for name, why in reasons.items() if why}
+    plans = {chip.name: _plan(board, chip, partitioning) for chip in board.chips}
+    return {name: plan for name, plan in plans.items() if isinstance(plan, str)}
 
 
 def _of_chip(board: Board, chip: Chip, partitioning: PartitionMode) -> Iterator[Offer]:
     """The whole chip, the partitions that it could be cut into, and those made by hand."""
-    possible = None if _why_not_cut(board, chip, partitioning) else _cut(chip, partitioning)
-    if possible is not None:
-        if possible.is_whole:
-            yield replace(_npu(chip), takes=possible.has, of=possible.has)
-        for partition in possible.partitions:
+    plan = _plan(board, chip, partitioning)
+    if isinstance(plan, PartitionPlan):
+        if plan.is_whole:
+            yield replace(_npu(chip), takes=plan.has, of=plan.has)
+        for partition in plan.partitions:
             template = partition.template.replace("_", "-")  # a device name has no underscore
             yield Offer(
                 name=f"{chip.name}-{template}-{partition.number}",
                 kind=OfferKind.VNPU,
                 chips=(chip,),
                 partition=partition,
-                takes=possible.takes[partition.template],
-                of=possible.has,
+                takes=plan.takes[partition.template],
+                of=plan.has,
             )
     elif not chip.vnpus:
         yield _npu(chip)
@@ -256,22 +254,20 @@ def cut_by_hand(chip: Chip, partitioning: PartitionMode) -> list[VDevice]:
     ]
 
 
-def _cut(chip: Chip, partitioning: PartitionMode) -> PartitionPlan | None:
-    return plan_partitions(chip, cut_by_hand(chip, partitioning))
-
-
-def _why_not_cut(board: Board, chip: Chip, partitioning: PartitionMode) -> str:
+def _plan(board: Board, chip: Chip, partitioning: PartitionMode) -> PartitionPlan | str:
+    """The partitions that a chip is offered in, or why it is not cut for claims."""
     if not partitioning.is_on:
         return "NPUs are not cut (--partitioning=none)"
     if refusal := partitioning.refusals.get(chip.key):
         return f"the Ascend driver does not let this driver cut it: {refusal}"
     if why := why_not_split(chip, policy=board.multi_die_policy, mode=board.vnpu_mode):
         return why
-    possible = _cut(chip, partitioning)
-    if possible is None or not possible.partitions:
-        by_hand = ", ".join(str(vdevice.id) for vdevice in cut_by_hand(chip, partitioning))
-        return f"vNPUs that were cut by hand leave no room: {by_hand}"
-    return ""
+    by_hand = cut_by_hand(chip, partitioning)
+    plan = plan_partitions(chip, by_hand)
+    if plan is None or not plan.partitions:
+        ids = ", ".join(str(vdevice.id) for vdevice in by_hand)
+        return f"vNPUs that were cut by hand leave no room: {ids}"
+    return plan
 
 
 def _why_not(board: Board, chip: Chip) -> str:

@@ -1,4 +1,4 @@
-"""How chips are connected: by which links, and in which HCCS domains. Pure.
+"""In which HCCS domains chips are. Pure.
 
 HCCS is Huawei's link from chip to chip; chips without it reach each other over PCIe.
 On Ascend 950 the unified bus (UB) is that link.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trio_npu_dra.ascend.dcmi.types import Link
-from trio_npu_dra.ascend.model import Board, Chip, ChipFamily, Links
+from trio_npu_dra.ascend.model import Chip, ChipFamily, Links
 from trio_npu_dra.ascend.traits import TRAITS
 
 PhysicalIds = frozenset[int]
@@ -45,19 +45,6 @@ def topology_groups(chips: Iterable[Chip], links: Links) -> dict[int, str]:
             domains.append(ids)
     ordered = sorted(domains, key=min)
     return {number: f"ring-{ring}" for ring, domain in enumerate(ordered) for number in domain}
-
-
-def link_between(board: Board, one: Chip, other: Chip) -> Link | None:
-    """How two chips of *board* are connected; None if the Ascend driver does not say.
-
-    The Board keeps the library's numbers as they are. 6 means SIO where a card has two dies that
-    are joined by it; older libraries for 910B use it for "unknown".
-    """
-    low, high = sorted((one.physical_id, other.physical_id))
-    link = Link.SELF if low == high else board.links.get((low, high))
-    if link is Link.SIO and Link.SIO not in TRAITS[one.family].domain_links:
-        return None
-    return None if link is Link.UNKNOWN else link
 
 
 def domains_by_links(links: Links, kinds: frozenset[Link]) -> list[PhysicalIds]:

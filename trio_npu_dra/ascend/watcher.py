@@ -6,7 +6,7 @@ docs/internals/hardware.md says when a chip is read, and what a reading decides.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -22,9 +22,9 @@ from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll, read_division
 from trio_npu_dra.ascend.fault_memory import SAVE_SECONDS, NodeFaults
 from trio_npu_dra.ascend.health import read_chip, read_network
-from trio_npu_dra.ascend.health_sample import APART, HealthSample
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.listing import Listing, list_chips
+from trio_npu_dra.ascend.listing import Listing
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip
 from trio_npu_dra.ascend.offers import not_offered
 from trio_npu_dra.ascend.read_schedule import ReadSchedule
@@ -96,23 +96,6 @@ async def watch_board(
         nursery.start_soon(watch.report_silence)
         nursery.start_soon(watch.keep_saved)
         await watch.run()
-
-
-async def read_board(worker: DcmiWorker, dcmi: Dcmi, host: Host, faults: NodeFaults) -> Board:
-    """Read all NPUs once, and a second time those that one reading leaves in doubt.
-
-    Raises:
-        DcmiError: The library cannot list the cards.
-    """
-    listed = await list_chips(worker, dcmi, host, EMPTY_BOARD)
-    due: Sequence[Chip] = listed.chips
-    for pause in (0.0, APART):
-        await trio.sleep(pause if due else 0.0)
-        for chip in due:
-            reading = await read_chip(worker, dcmi, chip.ref)
-            faults.of(chip).confirm_and_take(reading, faults.now())
-        due = [chip for chip in due if faults.of(chip).recheck_at is not None]
-    return faults.judge(listed)
 
 
 @dataclass(eq=False, kw_only=True)

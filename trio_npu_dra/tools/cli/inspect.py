@@ -30,7 +30,7 @@ from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.offers import Offer, PartitionMode, not_offered
-from trio_npu_dra.ascend.watcher import read_board
+from trio_npu_dra.ascend.single_look import read_board
 from trio_npu_dra.kit.api.objects import (
     Device,
     DeviceTaint,

@@ -14,7 +14,7 @@ from trio_npu_dra.agent.holds.hold import Hold, holds_of
 from trio_npu_dra.ascend.dcmi.types import Link
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.topology import link_between
+from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.tools.cli import table
 
 _RING: Final = "RING"
@@ -99,6 +99,19 @@ def topology_of(
         if near is not None:
             cpus[chip.name] = near
     return Topology(node=node, board=board, cpus=cpus, holds=holds)
+
+
+def link_between(board: Board, one: Chip, other: Chip) -> Link | None:
+    """How two chips of *board* are connected; None if the Ascend driver does not say.
+
+    The Board keeps the library's numbers as they are. 6 means SIO where a card has two dies that
+    are joined by it; older libraries for 910B use it for "unknown".
+    """
+    low, high = sorted((one.physical_id, other.physical_id))
+    link = Link.SELF if low == high else board.links.get((low, high))
+    if link is Link.SIO and Link.SIO not in TRAITS[one.family].domain_links:
+        return None
+    return None if link is Link.UNKNOWN else link
 
 
 # --- for people ----------------------------------------------------------------------------------

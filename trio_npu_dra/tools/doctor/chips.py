@@ -19,8 +19,8 @@ from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.root_info import ROOT_INFO, read_root_info
+from trio_npu_dra.ascend.single_look import read_board
 from trio_npu_dra.ascend.traits import TRAITS
-from trio_npu_dra.ascend.watcher import read_board
 from trio_npu_dra.kit.base.errors import DeviceNodeMissing
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
 from trio_npu_dra.tools.doctor.places import Places, listed
