@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_npu_dra.kit.api.quantity import canonical_quantity, parse_quantity, quantity_words
+from trio_npu_dra.kit.api.quantity import canonical_quantity, parse_quantity
 from trio_npu_dra.lab.standins.api_rules import canonical
 
 
@@ -35,12 +35,6 @@ def test_other_texts_are_no_quantities(text: str) -> None:
     """The API server refuses them too; a large exponent would cost much."""
     with pytest.raises(ValueError, match=r"no quantity|exponent"):
         parse_quantity(text)
-
-
-def test_words_are_canonical_where_a_binary_suffix_divides_the_amount() -> None:
-    """Else they are a plain number."""
-    words = [quantity_words(parse_quantity(one)) for one in ("32768Mi", "4", "1500m", "1000")]
-    assert words == ["32Gi", "4", "1.5", "1000"]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ import pytest
 
 from dev.explain.world import Wire, class_, node, pod, view_of
 from trio_npu_dra.kit.api.nodes import FullNode
+from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.explain.pod_claims import from_devices
 from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obstacles
 from trio_npu_dra.tools.cluster.matching import requirement_holds
 from trio_npu_dra.tools.cluster.pods import Pod, Requirement
+from trio_npu_dra.tools.cluster.shares import quantity_words
 
 NAME = "huawei.com/Ascend910"
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -187,3 +189,9 @@ def test_a_resource_that_no_plugin_has_left_is_asked_of_the_class(
     here = FullNode.model_validate(node("n1", allocatable=counted))
 
     assert from_devices(mine, here, view) == ({NAME} if by_claim else set())
+
+
+def test_words_are_canonical_where_a_binary_suffix_divides_the_amount() -> None:
+    """Else they are a plain number."""
+    words = [quantity_words(parse_quantity(one)) for one in ("32768Mi", "4", "1500m", "1000")]
+    assert words == ["32Gi", "4", "1.5", "1000"]

@@ -50,32 +50,22 @@ class PodList:
     own_namespace: str = ""
 
 
+@dataclass(eq=False, kw_only=True)
 class PodHolds:
-    """Keeps the ledger to what the kubelet says of pods.
+    """Keeps the ledger to what the kubelet says of pods."""
 
-    *is_busy* says whether a process uses a chip, or a vNPU, with one of these device nodes of the
-    host. *on_free* gets the device nodes of chips that no process uses, before they are released.
-    """
+    ledger: Ledger
+    board: Observable[Board]
+    selection: Selection
+    pods: PodList
+    # Whether a process uses a chip, or a vNPU, with one of these device nodes of the host.
+    is_busy: Callable[[Collection[str]], Awaitable[bool]]
+    flags: ShareFlagStep
+    # Gets the device nodes of chips that no process uses, before they are released.
+    on_free: Callable[[Collection[str]], None]
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        board: Observable[Board],
-        selection: Selection,
-        pods: PodList,
-        is_busy: Callable[[Collection[str]], Awaitable[bool]],
-        flags: ShareFlagStep,
-        on_free: Callable[[Collection[str]], None],
-    ) -> None:
+    def __post_init__(self) -> None:
         self.known = Observable(False)  # whether the kubelet has listed its pods once
-        self._ledger = ledger
-        self._board = board
-        self._selection = selection
-        self._pods = pods
-        self._is_busy = is_busy
-        self._flags = flags
-        self._on_free = on_free
         self._under_way: set[str] = set()
         self._given_since: set[str] = set()  # since the newest list was asked for
         self._missing_since: dict[str, float] = {}
@@ -89,7 +79,7 @@ class PodHolds:
         """The devices that pods have."""
         found = (
             ResourceDevice.of_entry(entry)
-            for entry in self._ledger.by_uid.values()
+            for entry in self.ledger.by_uid.values()
             if entry.holder.kind is HolderKind.POD
         )
         return tuple(one for one in found if one is not None)
@@ -141,7 +131,7 @@ class PodHolds:
         """
         return {
             device.chip.physical_id: (entry.holder.namespace, entry.holder.name)
-            for uid, entry in self._ledger.by_uid.items()
+            for uid, entry in self.ledger.by_uid.items()
             if entry.holder.kind is HolderKind.POD and uid not in self._missing_since
             if (device := ResourceDevice.of_entry(entry)) is not None
             if device.resource == resource
@@ -149,7 +139,7 @@ class PodHolds:
 
     async def _read_list(self) -> None:
         self._given_since.clear()
-        listed = await self._pods.read()
+        listed = await self.pods.read()
         lacking = await self._record(listed)
         if not self._is_whole(listed):
             self._forget_absences()
@@ -164,7 +154,7 @@ class PodHolds:
         self._missing_since = {}
 
     def _is_whole(self, listed: PodResources) -> bool:
-        own, ours = self._pods.own_pod, self._pods.own_namespace
+        own, ours = self.pods.own_pod, self.pods.own_namespace
         return own is None or any(
             name == own and (not ours or namespace == ours) for namespace, name in listed.pods
         )
@@ -175,31 +165,31 @@ class PodHolds:
             and not self._has_gap
             and not self._missing_since
             and all(
-                self._selection.resource_of(one.chip) == whole_resource(one.resource)
+                self.selection.resource_of(one.chip) == whole_resource(one.resource)
                 for one in self.given
             )
         )
 
     async def _record(self, listed: PodResources) -> set[str]:
         """Record which pods have what; return the UIDs of recorded holders that the list lacks."""
-        async with self._ledger.exclusive():
+        async with self.ledger.exclusive():
             found = self._found(listed)
             later = self._under_way | self._given_since
             for uid, entry in found.items():
-                known = self._ledger.by_uid.get(uid)
+                known = self.ledger.by_uid.get(uid)
                 is_new = known is None or _listed_part(known) != _listed_part(entry)
                 if is_new and uid not in later:
-                    self._ledger.put(entry)
+                    self.ledger.put(entry)
                     log.info(
                         "a pod has a device",
                         extra={"pod": str(entry), "devices": entry.device_names},
                     )
             pods = {
                 uid
-                for uid, entry in self._ledger.by_uid.items()
+                for uid, entry in self.ledger.by_uid.items()
                 if entry.holder.kind is HolderKind.POD
             }
-            pods |= {uid for uid in self._ledger.unreadable if node_of_pod(uid)}
+            pods |= {uid for uid in self.ledger.unreadable if node_of_pod(uid)}
             return pods - found.keys() - later
 
     def _found(self, listed: PodResources) -> dict[str, Entry]:
@@ -208,10 +198,10 @@ class PodHolds:
         # A pod keeps its devices of a resource that the flag does not name any more. It does not
         # start again after a reboot, when the ledger is empty: no plugin has its devices then.
         known = {one.resource for one in self.given}
-        chips = {chip.physical_id: chip for chip in self._board.value.chips}
+        chips = {chip.physical_id: chip for chip in self.board.value.chips}
         for given in listed.devices:
             name = given.resource
-            is_known = is_huaweis(name) or self._selection.names(name) or name in known
+            is_known = is_huaweis(name) or self.selection.names(name) or name in known
             parsed = parse_id(name, given.id) if is_known else None
             chip = chips.get(parsed.physical_id) if parsed else None
             if parsed and chip:
@@ -230,7 +220,7 @@ class PodHolds:
         for uid in lacking:
             if now - self._missing_since.get(uid, now) < SOON_SECONDS:
                 continue
-            entry = self._ledger.by_uid.get(uid)
+            entry = self.ledger.by_uid.get(uid)
             if entry is None:
                 await self._forget_unreadable(uid)
             elif not await self.is_in_use(entry):
@@ -239,45 +229,45 @@ class PodHolds:
     async def _forget_unreadable(self, uid: str) -> None:
         """Remove the record of a pod that has ended, which cannot be read."""
         node = node_of_pod(uid)
-        if node is None or await self._is_busy({node}):
+        if node is None or await self.is_busy({node}):
             return
-        async with self._ledger.exclusive():
-            if self._is_still_missing(uid) and uid in self._ledger.unreadable:
-                self._ledger.remove(uid)
+        async with self.ledger.exclusive():
+            if self._is_still_missing(uid) and uid in self.ledger.unreadable:
+                self.ledger.remove(uid)
 
     async def is_in_use(self, entry: Entry) -> bool:
         """Whether a process of the device's last pod may still use it."""
         partitions = {hold.partition.device_node for hold in entry.holds if hold.partition}
         if partitions:
-            return await self._is_busy(partitions)
+            return await self.is_busy(partitions)
         # While other pods share the chip, it is not free, and the processes may be theirs.
-        return not self._is_shared(entry) and await self._is_busy(_nodes(entry))
+        return not self._is_shared(entry) and await self.is_busy(_nodes(entry))
 
     def _is_shared(self, entry: Entry) -> bool:
         """Whether another holder has one of the chips too."""
-        others = [hold for hold in self._ledger.holds.value if hold.holder.uid != entry.uid]
+        others = [hold for hold in self.ledger.holds.value if hold.holder.uid != entry.uid]
         return bool(holds_of(_nodes(entry), others))
 
     async def _release(self, uid: str) -> None:
         """Remove the record of a pod that has ended, once its share flag is undone."""
-        async with self._ledger.exclusive():
-            entry = self._ledger.by_uid.get(uid)
+        async with self.ledger.exclusive():
+            entry = self.ledger.by_uid.get(uid)
             if entry is None or not self._is_still_missing(uid):
                 return
-            if self._flags.is_needed(entry) and entry.state is not EntryState.UNDOING:
-                entry = self._ledger.put(replace(entry, state=EntryState.UNDOING))
+            if self.flags.is_needed(entry) and entry.state is not EntryState.UNDOING:
+                entry = self.ledger.put(replace(entry, state=EntryState.UNDOING))
         if entry.state is EntryState.UNDOING:
             try:
-                await self._flags.release(_nodes(entry))
+                await self.flags.release(_nodes(entry))
             except DriverError:
                 return  # the next read tries again; the repair of claims does too, and logs it
-        async with self._ledger.exclusive():
-            entry = self._ledger.by_uid.get(uid)
+        async with self.ledger.exclusive():
+            entry = self.ledger.by_uid.get(uid)
             if entry is not None and self._is_still_missing(uid):
                 self._missing_since.pop(uid)
                 if not self._is_shared(entry) and not any(hold.partition for hold in entry.holds):
-                    self._on_free(_nodes(entry))
-                self._ledger.remove(uid)
+                    self.on_free(_nodes(entry))
+                self.ledger.remove(uid)
                 log.info(
                     "a pod has ended and its device is free",
                     extra={"pod": str(entry), "devices": entry.device_names},

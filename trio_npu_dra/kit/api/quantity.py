@@ -51,11 +51,3 @@ def canonical_quantity(amount: int) -> str:
     while amount and amount % base == 0 and power + 1 < len(suffixes):
         amount, power = amount // base, power + 1
     return f"{amount}{suffixes[power]}"
-
-
-def quantity_words(amount: Fraction) -> str:
-    """An amount for people: the largest binary suffix that divides it, else a plain number."""
-    if amount.denominator != 1:
-        return f"{float(amount):g}"
-    whole = int(amount)
-    return canonical_quantity(whole) if whole % 1024 == 0 else str(whole)

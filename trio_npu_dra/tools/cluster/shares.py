@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil
 
 from trio_npu_dra.kit.api.objects import CapacityPolicy, CapacityRange, Device, DeviceCapacity
-from trio_npu_dra.kit.api.quantity import parse_quantity
+from trio_npu_dra.kit.api.quantity import canonical_quantity, parse_quantity
 
 
 def share_of(device: Device, requests: Mapping[str, str]) -> dict[str, Fraction] | None:
@@ -73,3 +73,11 @@ def _is_allowed(amount: Fraction, policy: CapacityPolicy | None) -> bool:
     if policy.valid_values:
         return amount in {parse_quantity(value) for value in policy.valid_values}
     return True
+
+
+def quantity_words(amount: Fraction) -> str:
+    """An amount for people: the largest binary suffix that divides it, else a plain number."""
+    if amount.denominator != 1:
+        return f"{float(amount):g}"
+    whole = int(amount)
+    return canonical_quantity(whole) if whole % 1024 == 0 else str(whole)

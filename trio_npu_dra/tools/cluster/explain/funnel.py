@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from trio_npu_dra.kit.api.quantity import parse_quantity, quantity_words
+from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster import shares
 from trio_npu_dra.tools.cluster.cel import SelectorFails
 from trio_npu_dra.tools.cluster.cel.selector import names_in
@@ -16,6 +16,7 @@ from trio_npu_dra.tools.cluster.explain.wanted import Cel, Wanted
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, PlacedDevice, PoolId, Taken
 from trio_npu_dra.tools.cluster.matching import BLOCKING, taint_words, tolerated
 from trio_npu_dra.tools.cluster.pools import NodePool
+from trio_npu_dra.tools.cluster.shares import quantity_words
 
 NodePools = Mapping[str, Sequence[NodePool]]
 """What each node sees, by its name."""
