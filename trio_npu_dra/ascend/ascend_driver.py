@@ -15,10 +15,6 @@ log = logging.getLogger(__name__)
 def load_library(host: Host, on_call: OnCall = ignore_call) -> Dcmi | None:
     """Load the Ascend driver's library; `None` on a node without Ascend hardware.
 
-    Args:
-        host: Says whether the node has the hardware, and where the library is.
-        on_call: Called after each call into the library that returned, on the calling thread.
-
     Raises:
         LibraryMissing: The node has the hardware and no library; the message says which paths
             were tried.

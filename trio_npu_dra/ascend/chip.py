@@ -9,13 +9,7 @@ from typing import Final
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
-from trio_npu_dra.ascend.dcmi.types import (
-    ChipRef,
-    DieKind,
-    Link,
-    Memory,
-    SuperPodPlace,
-)
+from trio_npu_dra.ascend.dcmi.types import ChipRef, DieKind, Link, Memory, SuperPodPlace
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Chip, Links
 from trio_npu_dra.ascend.tolerant_reader import TolerantReader
@@ -65,17 +59,10 @@ def _board_id(dcmi: Dcmi, ref: ChipRef) -> int | None:
 
 
 def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Chip, str]:
-    """Add the facts that the library and sysfs have; each may stay None.
+    """The chip with the facts that the library and sysfs have, and the unanswered ones in words.
 
-    Args:
-        dcmi: The library.
-        host: The node.
-        chip: The facts of its identity.
-        known: The last known facts of the chip at this place, if any; they do not apply if the die
-            id shows another chip there.
-
-    Returns:
-        The chip, and the unanswered facts in words.
+    *known* has the last known facts of the chip at this place; they do not apply if the die id
+    shows another chip there.
     """
     facts, ref, traits = TolerantReader(), chip.ref, TRAITS[chip.family]
     before = known or chip
@@ -121,13 +108,10 @@ def read_chip_division(dcmi: Dcmi, chip: Chip) -> tuple[Chip, str]:
 def read_links(
     dcmi: Dcmi, chip: Chip, others: Iterable[Chip], known: Links
 ) -> tuple[dict[tuple[int, int], Link], str]:
-    """The links between a chip and others of higher physical ids, as far as the library has them.
+    """The links between a chip and others of higher physical ids, and the unanswered ones in words.
 
     A known link stays if the library answers "unknown", which also means that it failed to ask the
     chip (DCMI source).
-
-    Returns:
-        The links by physical ids, and the unanswered ones in words.
     """
     facts = TolerantReader()
     links: dict[tuple[int, int], Link] = {}

@@ -39,11 +39,7 @@ async def discover(
     with another die in its place, or with its die under another physical id, counts as one without
     it: faults, holders and vNPUs of claims go by these.
 
-    Args:
-        worker: Runs the calls.
-        dcmi: The library, initialised.
-        host: The node.
-        known: The Board of the last listing, or the chips that an earlier process remembered.
+    *known* is the Board of the last listing, or has the chips that an earlier process remembered.
 
     Raises:
         DcmiError: The library cannot even list the cards.

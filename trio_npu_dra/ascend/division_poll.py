@@ -42,12 +42,7 @@ class DivisionPoll:
         await self._done.wait_until(lambda done: done >= number)
 
     async def follow(
-        self,
-        host: Host,
-        read: Callable[[], Awaitable[None]],
-        pause_seconds: float,
-        *,
-        looks: int,
+        self, host: Host, read: Callable[[], Awaitable[None]], pause_seconds: float, *, looks: int
     ) -> None:
         """Read on request, when vNPUs come or go, and now and then, until cancelled.
 

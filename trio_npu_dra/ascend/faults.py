@@ -118,10 +118,7 @@ class FaultTable:
     def level(self, code: int, severity: Severity | None) -> tuple[FaultLevel, str]:
         """The level of an active code, and the reason in a few words.
 
-        Args:
-            code: The code.
-            severity: Decides about a code that the table does not know; None (unknown) counts as
-                the worst.
+        The severity decides about a code that the table does not know; None counts as the worst.
         """
         known = self.levels.get(code)
         if known is not None:

@@ -48,12 +48,7 @@ async def read_chip(
     """
     try:
         return await worker.call(
-            read_health,
-            dcmi,
-            ref,
-            device=ref,
-            deadline_seconds=DEADLINE_SECONDS,
-            on_late=on_late,
+            read_health, dcmi, ref, device=ref, deadline_seconds=DEADLINE_SECONDS, on_late=on_late
         )
     except DcmiError as error:
         return HealthSample(unmonitored=str(error), pending=isinstance(error, Slow))

@@ -61,16 +61,10 @@ class Agreement:
         return min(times) + APART if times else None
 
     def confirmed(self, reading: HealthSample, known: Collection[int], now: float) -> HealthSample:
-        """The confirmed part of a reading.
+        """The newest reading without codes that were listed for the first time.
 
-        Args:
-            reading: The newest one.
-            known: Codes that need no second reading: of events, and of faults that are known.
-            now: The time.
-
-        Returns:
-            The reading without codes that were listed for the first time, and with a missing chip
-            gone only if it was missing before.
+        *known* codes need no second reading: of events, and of faults that are known. A missing
+        chip is gone only if it was missing before.
         """
         if reading.pending:
             return reading

@@ -80,11 +80,7 @@ class Listing:
     Ascend driver makes new nodes), and, ever more rarely, while the Board has gaps or a listed chip
     has given errors alone for long (it may have been reset, which the library learns in `init`).
 
-    Args:
-        worker: Runs the calls.
-        dcmi: The library.
-        host: Its PCI bus shows cards that come and go.
-        pause_seconds: Between two checks of the bus, and before the first retry.
+    *pause_seconds* pass between two checks of the bus, and before the first retry.
 
     Attributes:
         retry_at: When to list again if something was missing, on trio's clock.
@@ -104,11 +100,9 @@ class Listing:
         self._left: frozenset[str] = frozenset()  # not on the bus when the last list failed
 
     def is_due(self, board: Board, *, is_chip_failing: bool = False) -> bool:
-        """Whether *board* may lack a chip, or have one too many; cheap between two checks.
+        """Whether the last *board* may lack a chip, or have one too many; cheap between two checks.
 
-        Args:
-            board: The Board of the last listing.
-            is_chip_failing: Whether one of its listed chips has given errors alone for long.
+        *is_chip_failing*: whether one of its listed chips has given errors alone for long.
         """
         now = trio.current_time()
         # A listing that cannot run would only make the Board say so.

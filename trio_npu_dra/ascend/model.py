@@ -185,7 +185,6 @@ class Chip:
         card_id: Card ids can be sparse. A 950 has its logic id here.
         device_id: Its index on the card.
         chip_name: Such as `910B4`.
-        board_id: The kind of its board.
         npu_name: Such as `9392` (A3), when it says more than *chip_name*.
         product_name: Such as `Atlas 300I Duo`.
         uuid: Die id, 8 upper-case hex digits a word, joined with `-`.

@@ -17,14 +17,9 @@ async def is_any_occupied(
 ) -> bool:
     """Whether a process uses one of some chips, or a container one of some partitions.
 
-    A chip or partition that cannot be read, or asked now, counts as in use.
-
-    Args:
-        worker: Runs the calls.
-        dcmi: The library, initialised; without one there are no processes.
-        board: The chips of this node; a chip that it lacks or that is gone is not in use. While it
-            is empty, the library has not started yet.
-        nodes: The chips' host device nodes, and those of partitions (vNPUs).
+    They are named by their host device nodes. One that cannot be read, or asked now, counts as in
+    use; a chip that is gone, or that the Board lacks, does not. While the Board is empty, the
+    library has not started yet; without a library there are no processes.
     """
     if dcmi is None:
         return False

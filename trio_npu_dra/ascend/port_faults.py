@@ -57,10 +57,7 @@ def with_ub_faults(board: Board, last_codes: Mapping[str, int | None], now: floa
     stands for each chip until its own ports are up again, because ports come back one by one. While
     a chip cannot be read and no other has its ports up, no chip gets a new code.
 
-    Args:
-        board: Without these faults.
-        last_codes: The last `ub_code` of each chip, by name.
-        now: In seconds since 1970.
+    *last_codes* has the last `ub_code` of each chip, by name; *now* is in seconds since 1970.
     """
     down = _down(board)
     if not down:

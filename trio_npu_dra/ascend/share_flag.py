@@ -30,13 +30,7 @@ Card = tuple[Chip, ...]
 
 
 class ShareFlags:
-    """Reads and changes the flags of this node's chips.
-
-    Args:
-        worker: Runs the calls.
-        dcmi: The library, initialised.
-        division: Has the Board's flags read again.
-    """
+    """Reads and changes the flags of this node's chips; *division* has the Board's read again."""
 
     def __init__(self, worker: DcmiWorker, dcmi: Dcmi, division: DivisionPoll) -> None:
         self._worker = worker

@@ -72,11 +72,9 @@ def why_not_split(
 def usable(chip: Chip, template: str, reported: Resources | None) -> Resources:
     """The resources that a container can use of a chip's partition.
 
-    Args:
-        chip: The chip.
-        template: If the table lacks it, only *reported* is known.
-        reported: By the Ascend driver; the rest is from the table. The reported memory may be what
-            the partition takes rather than what can be used, so the lesser counts.
+    What the Ascend driver has not *reported* is from the table, if that has the template. The
+    reported memory may be what the partition takes rather than what can be used, so the lesser
+    counts.
     """
     split = split_of(chip)
     known = split.named(template) if split is not None else None

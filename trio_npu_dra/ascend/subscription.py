@@ -100,12 +100,9 @@ class EventInbox:
 
 @dataclass(eq=False, kw_only=True)
 class Subscription:
-    """The one subscription of the process to fault events.
+    """The one subscription of the process to fault events; it keeps *status* up to date.
 
     Attributes:
-        worker: Runs the call.
-        dcmi: The library, initialised when `ask` is called.
-        status: Kept up to date.
         interval_seconds: Pause between two readings of a chip while no events come; a refused
             subscription is tried again after sixty of them.
         wake: Called soon after an event came.

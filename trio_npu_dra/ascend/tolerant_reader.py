@@ -27,11 +27,7 @@ class TolerantReader:
     ) -> T | None:
         """What `call(*arguments)` returns; None if there is no such fact.
 
-        Args:
-            fact: Its name, for people.
-            known: Its value so far, which stays if there is no answer.
-            call: A call into the library.
-            arguments: Its arguments.
+        *fact* is its name, for people. Its *known* value stays if there is no answer.
         """
         before = known
         for _ in range(_ANSWERS):

@@ -18,14 +18,8 @@ PhysicalIds = frozenset[int]
 def topology_groups(chips: Iterable[Chip], links: Links) -> dict[int, str]:
     """Name of the HCCS domain by physical id; a chip that reaches no other is in none.
 
-    `ring-0` has the lowest physical id.
-
-    If a chip is the only one of its family, there is no other chip to compare with: the board
-    decides.
-
-    Args:
-        chips: All known chips, even those that do not answer now.
-        links: How they are connected, as far as known.
+    `ring-0` has the lowest physical id. *chips* are all that are known, even if they do not answer
+    now. Of a chip that is the only one of its family the board decides.
     """
     domains: list[PhysicalIds] = []
     by_family: dict[ChipFamily, list[Chip]] = {}

@@ -28,12 +28,7 @@ Ts = TypeVarTuple("Ts")
 class Vnpus:
     """The vNPUs of this node's chips; chips are named by their host device nodes.
 
-    Args:
-        worker: Runs the calls.
-        dcmi: The library, initialised by the time the Board has chips; None if there is none.
-        board: The chips.
-        division: Has the Board's vNPUs read again.
-        partitioning: Gets the library's reason when it refuses to cut a chip.
+    *partitioning* gets the library's reason when it refuses to cut a chip.
     """
 
     def __init__(

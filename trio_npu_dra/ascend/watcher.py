@@ -56,11 +56,11 @@ async def watch_board(
     """Keep *board* true, until cancelled; once started, it has the node's chips.
 
     Args:
-        worker: Runs the calls of *dcmi*.
+        worker: Runs the calls.
         dcmi: The library, not initialised yet.
-        host: Its PCI bus shows cards that come and go.
+        host: The node.
         board: Gets every Board that differs from the one before.
-        faults: The history of the chips' faults; saved when it changes.
+        faults: Saved when they change.
         status: Kept up to date.
         interval_seconds: Pause between two readings of a chip while the Ascend driver sends no
             events, of a chip that does not answer or has no RoCE port, of RoCE ports and of the

@@ -14,14 +14,7 @@ from typing import Any, Final, Self
 
 from trio_npu_dra.ascend.dcmi import _functions as f
 from trio_npu_dra.ascend.dcmi import _signatures as c
-from trio_npu_dra.ascend.dcmi._answers import (
-    NONE,
-    counted,
-    fault_event,
-    known,
-    spacious,
-    text,
-)
+from trio_npu_dra.ascend.dcmi._answers import NONE, counted, fault_event, known, spacious, text
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._library import Library, load
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotReady, NotSupported
@@ -64,7 +57,6 @@ class Dcmi(PartitionCalls):
 
     Every method raises `DcmiError` (or a subclass that says what to do) for a code other than 0,
     and `NotSupported` where the library or its generation lacks the function.
-
     """
 
     def __init__(self, library: Library) -> None:
@@ -72,11 +64,7 @@ class Dcmi(PartitionCalls):
         self._is_decided = False
 
     @classmethod
-    def load(
-        cls,
-        host_root: Path = Path("/"),
-        on_call: OnCall = ignore_call,
-    ) -> Self:
+    def load(cls, host_root: Path = Path("/"), on_call: OnCall = ignore_call) -> Self:
         """Find and load libdcmi.so; nothing is called yet.
 
         Raises:
