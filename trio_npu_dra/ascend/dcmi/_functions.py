@@ -78,10 +78,7 @@ PRODUCT_TYPE: Final = Function(
     "dcmi_get_product_type", None, _CHIP, c_char_p, c_int, what="product type"
 )
 BOARD_INFO: Final = Function(
-    "dcmi_get_device_board_info",
-    "dcmiv2_get_device_board_info",
-    _CHIP,
-    POINTER(c.dcmi_board_info),
+    "dcmi_get_device_board_info", "dcmiv2_get_device_board_info", _CHIP, POINTER(c.dcmi_board_info)
 )
 MAINBOARD_ID: Final = Function(None, "dcmiv2_get_mainboard_id", _CHIP, _OUT_UINT, what="main board")
 PCIE_INFO: Final = Function(
@@ -117,12 +114,7 @@ LINK: Final = Function(
     "dcmi_get_topo_info_by_device_id", "dcmiv2_get_topo_info_by_device_id", _CHIP, _CHIP, _OUT_INT
 )
 NEAREST_CPUS: Final = Function(
-    None,
-    "dcmiv2_get_affinity_cpu_info_by_dev_id",
-    _CHIP,
-    c_char_p,
-    _OUT_INT,
-    what="nearest CPUs",
+    None, "dcmiv2_get_affinity_cpu_info_by_dev_id", _CHIP, c_char_p, _OUT_INT, what="nearest CPUs"
 )
 DEVICE_INFO: Final = Function(
     "dcmi_get_device_info", "dcmiv2_get_device_info", _CHIP, c_int, c_uint, c_void_p, _OUT_UINT

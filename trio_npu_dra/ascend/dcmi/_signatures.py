@@ -6,17 +6,7 @@ They keep the vendor's names and have the sizes of an LP64 machine (x86-64 and a
 from __future__ import annotations
 
 import ctypes
-from ctypes import (
-    POINTER,
-    c_char,
-    c_float,
-    c_int,
-    c_ubyte,
-    c_uint,
-    c_ulong,
-    c_ulonglong,
-    c_ushort,
-)
+from ctypes import POINTER, c_char, c_float, c_int, c_ubyte, c_uint, c_ulong, c_ulonglong, c_ushort
 from typing import Any, ClassVar
 
 Field = tuple[str, Any]
@@ -116,10 +106,7 @@ class dcmi_memory_info(ctypes.Structure):
 class dcmi_proc_mem_info(ctypes.Structure):
     """A process on a chip: its pid on the host, its memory in bytes."""
 
-    _fields_: ClassVar[list[Field]] = [
-        ("proc_id", c_int),
-        ("proc_mem_usage", c_ulong),
-    ]
+    _fields_: ClassVar[list[Field]] = [("proc_id", c_int), ("proc_mem_usage", c_ulong)]
 
 
 class dcmi_spod_info(ctypes.Structure):
@@ -199,10 +186,7 @@ class dcmi_vdev_query_info(ctypes.Structure):
 class dcmi_vdev_query_stru(ctypes.Structure):
     """A question about one vNPU, and the answer."""
 
-    _fields_: ClassVar[list[Field]] = [
-        ("vdev_id", c_uint),
-        ("query_info", dcmi_vdev_query_info),
-    ]
+    _fields_: ClassVar[list[Field]] = [("vdev_id", c_uint), ("query_info", dcmi_vdev_query_info)]
 
 
 class dcmi_create_vdev_res_stru(ctypes.Structure):
