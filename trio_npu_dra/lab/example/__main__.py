@@ -55,8 +55,7 @@ class Lamps(ClaimByClaim):
         """Write the claim's CDI file, which is the only record that this driver needs."""
         claim = await read_claim(self.kube, ref.name, ref.namespace)
         results = results_of(claim, uid=ref.uid, driver_name=self.driver, pool_name=self.node)
-        lamps = dict.fromkeys(result.device for result in results)
-        edits = {self.cdi.device_name(ref.uid, lamp): self.edits(lamp) for lamp in lamps}
+        edits = {self.cdi.device_name(ref.uid, it.device): self.edits(it.device) for it in results}
         self.cdi.write(ref.uid, self.cdi.spec(edits))
         return tuple(
             PreparedDevice(
@@ -100,8 +99,9 @@ async def serve(flags: Namespace) -> None:
         await nursery.start(signals.receive_signals, stop)
         nursery.start_soon(lamps.watch)
         nursery.start_soon(publish_lamps)
-        serve_lamps = partial(serve_kubelet, endpoints=endpoints, stop=stop, grace_seconds=20)
-        await serve_lamps(lamps, lamps.health, registration)
+        await serve_kubelet(
+            lamps, lamps.health, registration, endpoints=endpoints, stop=stop, grace_seconds=20
+        )
         nursery.cancel_scope.cancel()
 
 
