@@ -57,8 +57,12 @@ class _Reply:
         prefix = await self.inbound.read(PREFIX.size)
         if len(prefix) < PREFIX.size:
             self.check()
+            if prefix:
+                raise RpcError(Status.INTERNAL, "the reply ends within a message")
             return None
-        _, size = PREFIX.unpack(prefix)
+        is_compressed, size = PREFIX.unpack(prefix)
+        if is_compressed:
+            raise RpcError(Status.INTERNAL, "the reply is compressed, which we did not ask for")
         return await read_known(self._read, size, message_type)
 
     async def until_end(self) -> None:

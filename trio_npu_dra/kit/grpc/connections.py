@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import h2.events
+import h2.exceptions
 import trio
 from grpclib.const import Status
 from h2.errors import ErrorCodes
@@ -97,23 +98,29 @@ class PeerConnection:
                     self._http2.flush()
                     while data := await self._http2.receive():
                         await self._read(data, nursery)
+                    self._connections.forget(self)  # handlers may clean up for long
                     nursery.cancel_scope.cancel()
         finally:
             self._connections.forget(self)
             self._http2.close()
 
-    def hang_up(self, reason: str = "", code: ErrorCodes = ErrorCodes.NO_ERROR) -> None:
+    def hang_up(self, reason: str = "", code: ErrorCodes | None = ErrorCodes.NO_ERROR) -> None:
         """End the connection and its calls.
 
         Args:
             reason: For the log, if the peer is to blame.
-            code: Of the GOAWAY, which also tells the peer which calls were not begun.
+            code: Of the GOAWAY, which also tells the peer which calls were not begun; None where
+                the peer or h2 has said goodbye.
         """
         if reason:
             self._connections.log_closed(reason)
         self._connections.forget(self)
-        self._http2.say_goodbye(code)
+        if code is None:
+            self._http2.flush()
+        else:
+            self._http2.say_goodbye(code)
         self._scope.cancel()
+        self._http2.close()
 
     @contextmanager
     def answering(self, *, watch: bool) -> Iterator[None]:
@@ -153,7 +160,9 @@ class PeerConnection:
                     data = self._read_some(data, nursery)
         except BudgetExceeded as error:
             self.hang_up(str(error), ErrorCodes.ENHANCE_YOUR_CALM)
-        except Exception as error:  # noqa: BLE001 - h2 raises many types for bad input
+        except h2.exceptions.ProtocolError as error:
+            self.hang_up(repr(error)[:200], None)
+        except Exception as error:  # noqa: BLE001 - h2 raises many other types for bad input
             self.hang_up(repr(error)[:200], ErrorCodes.PROTOCOL_ERROR)
 
     def _read_some(self, data: bytes, nursery: trio.Nursery) -> bytes:
@@ -173,7 +182,7 @@ class PeerConnection:
             case h2.events.RemoteSettingsChanged():
                 self._settle(event)
             case h2.events.ConnectionTerminated():
-                self.hang_up()
+                self.hang_up(code=None)
             case h2.events.DataReceived() if event.stream_id not in self.streams:
                 self._http2.h2.acknowledge_received_data(
                     event.flow_controlled_length, event.stream_id

@@ -12,6 +12,7 @@ import h2.connection
 import h2.errors
 import h2.exceptions
 import trio
+from grpclib.exceptions import StreamTerminatedError
 
 READ_BYTES: Final = 64 << 10
 
@@ -36,8 +37,12 @@ class Protocol(h2.connection.H2Connection):
             )
         )
 
+    def end(self) -> None:
+        """Receive nothing any more: h2's table of methods is a reference cycle, of 14 KiB."""
+        self._frame_dispatch_table.clear()
 
-class StreamEnded(Exception):
+
+class StreamEnded(StreamTerminatedError):
     """Nothing can be sent on the stream: its peer has reset it, or the connection has ended."""
 
 
@@ -55,6 +60,7 @@ class Connection:
     def __init__(self, peer: socket.socket, protocol: Protocol) -> None:
         self.h2 = protocol
         self._peer = peer
+        self._is_closed = False
         self._unsent = bytearray()
         self._has_unsent = trio.Event()
         self._room = trio.lowlevel.ParkingLot()
@@ -66,15 +72,16 @@ class Connection:
         return next(iter(self._waiting.values()), math.inf)
 
     async def receive(self) -> bytes:
-        """What the peer sends next; nothing once it has hung up."""
-        while True:
-            await trio.lowlevel.wait_readable(self._peer)
+        """What the peer sends next; nothing once it has hung up, or this side has."""
+        while not self._is_closed:
             try:
+                await trio.lowlevel.wait_readable(self._peer)
                 return self._peer.recv(READ_BYTES)
             except BlockingIOError:
                 continue
-            except OSError:
-                return b""
+            except (OSError, trio.ClosedResourceError):
+                break
+        return b""
 
     def flush(self) -> None:
         """Send what h2 has to send; `keep_sending` sends what the peer does not take now."""
@@ -90,10 +97,21 @@ class Connection:
             self._has_unsent = trio.Event()
             self._waiting[self] = trio.current_time()
             while self._unsent:
-                await trio.lowlevel.wait_writable(self._peer)
+                with suppress(trio.ClosedResourceError):
+                    await trio.lowlevel.wait_writable(self._peer)
                 self._send()
             del self._waiting[self]
             self.wake_senders()
+
+    async def until_taken(self) -> None:
+        """Wait until the peer has taken all that was sent; at once, if it has."""
+        mark = object()
+        try:
+            while self._unsent:
+                self._waiting.setdefault(mark, trio.current_time())
+                await self._room.park()
+        finally:
+            self._waiting.pop(mark, None)
 
     async def send_data(self, stream: int, data: bytes, *, end: bool = False) -> None:
         """Send data as fast as the peer reads it; `flush` sends the last part.
@@ -152,16 +170,18 @@ class Connection:
 
     def say_goodbye(self, code: h2.errors.ErrorCodes) -> None:
         """Send GOAWAY, as far as the peer reads."""
-        with suppress(h2.exceptions.ProtocolError):  # the peer has said it first
-            self.h2.close_connection(code)
+        self.h2.close_connection(code)
         self.flush()
 
     def close(self) -> None:
         """Close the socket; nothing more is sent."""
-        self._unsent.clear()
-        trio.lowlevel.notify_closing(self._peer)
-        self._peer.close()
-        self.wake_senders()
+        if not self._is_closed:
+            self._is_closed = True
+            self._unsent.clear()
+            trio.lowlevel.notify_closing(self._peer)
+            self._peer.close()
+            self.h2.end()
+            self.wake_senders()
 
     def _send(self) -> None:
         try:

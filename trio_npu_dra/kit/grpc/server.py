@@ -146,14 +146,14 @@ class _Calls:
         handler = self._handlers.get(call.path)
         with suppress(StreamEnded):  # its peer has ended it
             if flaw := call.flaw():
-                call.refuse(*flaw)
+                await call.refuse(*flaw)
             elif handler is None:
-                call.end(Status.UNIMPLEMENTED, "unknown method")
+                await call.end(Status.UNIMPLEMENTED, "unknown method")
             else:
                 try:
                     await self._run(peer, call, handler)
                 except GRPCError as error:
-                    call.end(error.status, error.message or "")
+                    await call.end(error.status, error.message or "")
 
     async def _run(self, peer: PeerConnection, call: Stream[Any, Any], handler: Handler) -> None:
         """Run a call; it counts as in flight once its request is whole.
@@ -184,7 +184,7 @@ class _Calls:
         """
         try:
             await handler.func(call)
-        except GRPCError:
+        except (GRPCError, StreamEnded):
             raise
         except Exception as error:
             log.exception("a gRPC handler failed", extra={"method": call.path})
@@ -196,4 +196,4 @@ class _Calls:
         if call.lacks_reply:
             log.error("a gRPC handler sent no reply", extra={"method": call.path})
             raise RpcError(Status.INTERNAL, "bug in the driver: no reply")
-        call.end(Status.OK, "")
+        await call.end(Status.OK, "")

@@ -23,7 +23,7 @@ from grpclib.metadata import (
 )
 from grpclib.stream import StreamIterator
 
-from trio_npu_dra.kit.grpc.http2 import Connection, Inbound, StreamEnded
+from trio_npu_dra.kit.grpc.http2 import Connection, Inbound
 from trio_npu_dra.kit.grpc.messages import encode
 from trio_npu_dra.kit.grpc.service import RpcError
 
@@ -109,8 +109,9 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
             return 400, 'there must be a header "te: trailers"'
         return None
 
-    def refuse(self, http_status: int, reason: str) -> None:
-        """End what is no gRPC call."""
+    async def refuse(self, http_status: int, reason: str) -> None:
+        """End what is no gRPC call, once the peer has taken what was sent before."""
+        await self._connection.until_taken()
         self._has_ended = True
         headers = [(":status", str(http_status)), *_outcome(Status.UNKNOWN, reason)]
         self._connection.send_headers(self._number, headers, end=True)
@@ -149,14 +150,17 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
         streaming = self.handler.cardinality.server_streaming
         return not (streaming or self._has_message or self._has_ended)
 
-    def end(self, status: Status, text: str, metadata: Metadata = ()) -> None:
-        """Send the trailers, unless the handler has.
+    async def end(self, status: Status, text: str, metadata: Metadata = ()) -> None:
+        """Send the trailers, unless the handler has, once the peer has taken what was sent before.
+
+        So a peer that does not read has no more replies than it may have calls.
 
         Raises:
             StreamEnded: Nobody waits for them any more.
         """
         if self._has_ended:
             return
+        await self._connection.until_taken()
         self._has_ended = True
         headers = [] if self._has_headers else [*_INITIAL]
         headers += [*_outcome(status, text), *encode_metadata(metadata)]
@@ -205,25 +209,23 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
             ProtocolError: They were sent already.
         """
         await self._check(wrong=self._has_headers)
-        await self._sent([*_INITIAL, *encode_metadata(metadata or ())])
+        self._send_headers([*_INITIAL, *encode_metadata(metadata or ())])
         self._connection.flush()
 
     async def send_message(self, message: ReplyT) -> None:
         """Send a reply, as fast as the peer reads it.
 
         Raises:
-            ProtocolError: A unary call has its reply already, or the call has ended.
+            ProtocolError: A unary call has its reply already, or the handler has ended the call.
+            StreamTerminatedError: The peer has ended the call, and a shield hides it.
         """
         streaming = self.handler.cardinality.server_streaming
         await self._check(wrong=self._has_message and not streaming)
         if not self._has_headers:
-            await self._sent(_INITIAL)
+            self._send_headers(_INITIAL)
         self._has_message = True
         data = encode(message, self.handler.reply_type)
-        try:
-            await self._connection.send_data(self._number, data)
-        except StreamEnded:
-            await trio.sleep_forever()  # the cancellation of this call is on its way
+        await self._connection.send_data(self._number, data)
         if streaming:
             self._connection.flush()
             self._on_reply()
@@ -242,10 +244,7 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
             ProtocolError: It has ended already, or would end well without its reply.
         """
         await self._check(wrong=status is Status.OK and self.lacks_reply)
-        try:
-            self.end(status, status_message or "", metadata or ())
-        except StreamEnded:
-            await trio.sleep_forever()
+        await self.end(status, status_message or "", metadata or ())
 
     async def cancel(self) -> None:
         """Reset the call, without trailers.
@@ -265,11 +264,8 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
         if wrong or self._has_ended:
             raise ProtocolError(f"{self.path}: the handler sends what does not come next")
 
-    async def _sent(self, headers: list[tuple[str, str]]) -> None:
-        try:
-            self._connection.send_headers(self._number, headers, end=False)
-        except StreamEnded:
-            await trio.sleep_forever()
+    def _send_headers(self, headers: list[tuple[str, str]]) -> None:
+        self._connection.send_headers(self._number, headers, end=False)
         self._has_headers = True
 
     def _finish(self) -> None:
