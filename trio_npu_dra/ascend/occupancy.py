@@ -33,8 +33,8 @@ async def is_any_occupied(
     try:
         for chip in named:
             if chip.device_node in nodes:
-                processes = await worker.call(dcmi.processes, chip.ref, device=chip.ref)
-                if processes:
+                pids = await worker.call(dcmi.processes, chip.ref, device=chip.ref)
+                if pids:
                     return True
             for vnpu in chip.vnpus:
                 if vnpu_node(vnpu) in nodes:

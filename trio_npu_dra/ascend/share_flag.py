@@ -66,8 +66,7 @@ class ShareFlags:
         Raises:
             DcmiError: They cannot be read.
         """
-        using = await self._worker.call(self._dcmi.processes, chip.ref, device=chip.ref)
-        return tuple(process.pid for process in using)
+        return await self._worker.call(self._dcmi.processes, chip.ref, device=chip.ref)
 
 
 def cards(board: Board, nodes: Collection[str]) -> tuple[Card, ...]:

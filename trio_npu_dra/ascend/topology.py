@@ -35,7 +35,10 @@ def topology_groups(chips: Iterable[Chip], links: Links) -> dict[int, str]:
         elif len(members) > 1:
             among = {pair: link for pair, link in links.items() if ids.issuperset(pair)}
             domains += domains_by_links(among, traits.domain_links)
-        elif traits.has_hccs and members[0].board_id not in traits.boards_without_hccs:
+        elif (
+            Link.HCCS in traits.domain_links
+            and members[0].board_id not in traits.boards_without_hccs
+        ):
             domains.append(ids)
     ordered = sorted(domains, key=min)
     return {number: f"ring-{ring}" for ring, domain in enumerate(ordered) for number in domain}

@@ -87,8 +87,7 @@ class Traits:
             links cannot be read.
         ring_size: How many chips of consecutive physical ids make a domain by the board's design,
             where the Ascend driver reports no links; None where there is no such rule.
-        has_hccs: Whether boards of this family link chips over HCCS.
-        boards_without_hccs: Kinds of boards of the family without it.
+        boards_without_hccs: Kinds of boards of the family that have no HCCS.
         shared_nodes: Names below `/dev` of the nodes that every container with an NPU gets,
             besides the manager; those that exist.
         node_folders: Folders below `/dev` of which it gets every node.
@@ -118,7 +117,6 @@ class Traits:
     splits: Mapping[int | None, SplitTable] = field(default_factory=dict)
     domain_links: frozenset[Link] = frozenset()
     ring_size: int | None = None
-    has_hccs: bool = False
     boards_without_hccs: frozenset[int] = frozenset()
     shared_nodes: tuple[str, ...] = _USUAL_NODES
     node_folders: tuple[str, ...] = ()
@@ -170,7 +168,6 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
         ),
         ChipFamily.ASCEND_910: Traits(
             chip_name=re.compile(r"(Ascend)?910"),
-            has_hccs=True,
             ring_size=4,
             splits={None: SPLIT_910},
             resource="Ascend910",
@@ -178,7 +175,6 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
         ),
         ChipFamily.ASCEND_910B: Traits(
             chip_name=re.compile(r"(910B|A2G)\d"),
-            has_hccs=True,
             boards_without_hccs=_BOARDS_WITHOUT_HCCS,
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED}),
             split_key="board_id",
@@ -195,7 +191,6 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             dies_of_module=2,
             split_key="ai_cores",
             splits=SPLITS_A3,
-            has_hccs=True,
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
             node_folders=_UB_FOLDERS,
             driver_paths=(*_DRIVER_PATHS, TOPOLOGY_FOLDER),

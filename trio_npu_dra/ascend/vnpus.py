@@ -75,8 +75,7 @@ class Vnpus:
         """
         chip = self._chip(node)
         assert self._dcmi is not None, "without a library there is no chip"
-        found = await self._worker.call(self._dcmi.processes, chip.ref, device=chip.ref)
-        return tuple(process.pid for process in found)
+        return await self._worker.call(self._dcmi.processes, chip.ref, device=chip.ref)
 
     async def create(self, node: str, template: str, vnpu: int) -> int:
         """Cut a vNPU off a chip.

@@ -28,7 +28,6 @@ from trio_npu_dra.ascend.dcmi.types import (
     Memory,
     OnCall,
     Place,
-    Process,
     SuperPodPlace,
     ignore_call,
 )
@@ -311,15 +310,13 @@ class Dcmi(PartitionCalls):
         """How busy the AI cores are, in percent."""
         return self._uint(f.UTILIZATION, chip, _AI_CORES)
 
-    def processes(self, chip: ChipRef) -> tuple[Process, ...]:
-        """The processes on a chip, of all containers."""
+    def processes(self, chip: ChipRef) -> tuple[int, ...]:
+        """The ids, on the host, of the processes on a chip, of all containers."""
         count = ctypes.c_int()
         found = (c.dcmi_proc_mem_info * MAX_PROCESSES)()
         self._call(f.PROCESSES, chip, found, ctypes.byref(count))
-        return tuple(
-            Process(pid=process.proc_id, memory_bytes=process.proc_mem_usage)
-            for process in found[: counted(count, MAX_PROCESSES, self._name(f.PROCESSES))]
-        )
+        number = counted(count, MAX_PROCESSES, self._name(f.PROCESSES))
+        return tuple(process.proc_id for process in found[:number])
 
     def subscribe(self, handler: Callable[[FaultEvent], None]) -> None:
         """Call *handler* with every fault event from now on, until the process ends.

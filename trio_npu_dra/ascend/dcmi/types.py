@@ -74,14 +74,6 @@ class SuperPodPlace:
     server_index: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """A process that uses a chip: its pid on the host, its device memory in bytes."""
-
-    pid: int
-    memory_bytes: int
-
-
 class MultiDiePolicy(StrEnum):
     """Whether the dies of an A3 card go into containers only together, or also one by one."""
 

@@ -115,11 +115,11 @@ async def _ask(worker: DcmiWorker, dcmi: Dcmi, places: Places, found: Chips) -> 
     unread: list[str] = []
     for chip in board.chips:
         try:
-            processes = await worker.call(dcmi.processes, chip.ref, device=chip.ref)
+            pids = await worker.call(dcmi.processes, chip.ref, device=chip.ref)
         except DcmiError as error:
             unread.append(f"{chip.name}: {error}")
         else:
-            for pid in (process.pid for process in processes):
+            for pid in pids:
                 place = places.processes / str(pid)
                 user = ChipUser(chip.name, pid, command=command(place), cgroup=cgroup(place))
                 users.append(user)
