@@ -166,6 +166,12 @@ def dra_example_driver() -> Path:
     return build.ready() / program
 
 
+def grpc_peer() -> Path:
+    """The other end of a socket (`grpc-peer/main.go`), by the gRPC of the default kubelet."""
+    build = Build(name="grpc-peer", version="1.79.3", packages=(".",), variables=())
+    return build.ready() / "grpc-peer"
+
+
 def pause() -> Path:
     """The program that is process 1 of pods and of the node, linked statically."""
     source = HERE / "pause.c"
