@@ -226,8 +226,8 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
         self._has_message = True
         data = encode(message, self.handler.reply_type)
         await self._connection.send_data(self._number, data)
+        self._connection.flush()
         if streaming:
-            self._connection.flush()
             self._on_reply()
 
     async def send_trailing_metadata(
