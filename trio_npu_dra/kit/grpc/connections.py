@@ -98,11 +98,10 @@ class PeerConnection:
                     self._http2.flush()
                     while data := await self._http2.receive():
                         await self._read(data, nursery)
-                    self._connections.forget(self)  # handlers may clean up for long
+                    self._end()  # at once: handlers may clean up for long
                     nursery.cancel_scope.cancel()
         finally:
-            self._connections.forget(self)
-            self._http2.close()
+            self._end()
 
     def hang_up(self, reason: str = "", code: ErrorCodes | None = ErrorCodes.NO_ERROR) -> None:
         """End the connection and its calls.
@@ -114,12 +113,16 @@ class PeerConnection:
         """
         if reason:
             self._connections.log_closed(reason)
-        self._connections.forget(self)
         if code is None:
             self._http2.flush()
         else:
             self._http2.say_goodbye(code)
         self._scope.cancel()
+        self._end()
+
+    def _end(self) -> None:
+        """Give back the place and the socket."""
+        self._connections.forget(self)
         self._http2.close()
 
     @contextmanager
