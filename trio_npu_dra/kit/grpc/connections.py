@@ -65,7 +65,6 @@ class PeerConnection:
         used: When it had its last call, or was made.
         greeted: Whether it speaks HTTP/2.
         streams: The calls that have begun and not ended, by number.
-        blocked_since: Since when it does not read what we send; infinity if it does.
     """
 
     def __init__(

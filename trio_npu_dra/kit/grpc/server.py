@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,7 @@ import trio
 from grpclib.const import Handler, Status
 from grpclib.exceptions import GRPCError
 
-from trio_npu_dra.kit.grpc.connections import Connections, PeerConnection
+from trio_npu_dra.kit.grpc.connections import Answer, Connections, PeerConnection
 from trio_npu_dra.kit.grpc.http2 import StreamEnded
 from trio_npu_dra.kit.grpc.limits import DEFAULT_LIMITS, Limits
 from trio_npu_dra.kit.grpc.requests import Requests
@@ -89,7 +89,7 @@ async def serve(
 async def _accept(
     listener: Listener,
     connections: Connections,
-    answer: Callable[..., Any],
+    answer: Answer,
     nursery: trio.Nursery,
 ) -> None:
     """Accept connections, one by one, each when there is a place for it."""
