@@ -19,7 +19,7 @@ from trio_npu_dra.kit.base import errors
 
 FLAGS: Final = {
     "container_libraries": "[What containers get](../guides/containers.md)",
-    "device_plugin": "[Without a claim](../guides/without-a-claim.md)",
+    "device_plugin": "[Ask without a claim](../guides/without-a-claim.md)",
     "extra_mount": "[What containers get](../guides/containers.md)",
     "http_port": "[Metrics and probes](../metrics.md)",
     "partitioning": "[A partition](../vnpu.md#partitions-that-are-cut-for-claims)",
@@ -32,7 +32,7 @@ FLAGS: Final = {
 
 TAINTS_HEAD: Final = """\
 The driver judges each fault code by the levels of Huawei's MindCluster, mildest first, and taints
-the NPU by `--taint-effect`. [When an NPU is unhealthy](../guides/unhealthy.md) shows the commands
+the NPU by `--taint-effect`. [Deal with an unhealthy NPU](../guides/unhealthy.md) shows the commands
 and outputs.
 
 The taint of a fault has the key `npu.huawei.com/fault` and the level as its value. Of several
@@ -146,7 +146,7 @@ EVENTS: Final = {
     ),
     Reason.POLICY_CHANGED: Told(
         "the Node",
-        "The multi-die policy of A3 was changed by hand ([A card](../guides/card.md)). NPUs in use "
+        "The multi-die policy of A3 was changed by hand ([Ask for a card](../guides/card.md)). NPUs in use "
         "keep their form until they are released; claims that wait may need the other form.",
     ),
     Reason.SEVERAL_PODS: Told(

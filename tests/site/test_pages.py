@@ -132,11 +132,12 @@ def test_the_page_about_the_example_shows_all_of_it() -> None:
 
 
 def test_navigation_has_each_page_once() -> None:
-    """No page of docs/ is hidden, and those of elsewhere exist."""
+    """No page of docs/ is hidden, those of elsewhere exist, and only sections have names there."""
     nav = tomllib.loads(text_of("zensical.toml"))["project"]["nav"]
     named = re.findall(r"[\w/-]+\.md", str(nav))
     docs = {page.removeprefix("docs/") for page in sources() if page.startswith("docs/")}
     others = {page.removeprefix("files/") for page in named if page.startswith("files/")}
+    assert "': '" not in str(nav)
     assert len(named) == len(set(named))
     assert {page for page in named if not page.startswith("files/")} == docs
     assert others <= set(sources())
