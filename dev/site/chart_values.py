@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import yaml
 
+from dev.site.markdown import with_table
 from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.model import ChipFamily
@@ -120,12 +121,8 @@ def schema_text() -> str:
 def page_text() -> str:
     """docs/helm.md with its tables as they are now."""
     page = PAGE.read_text(encoding="utf-8")
-    for head, rows in ((_VALUES_HEAD, _value_rows()), (_FLAGS_HEAD, _flag_rows())):
-        before, _, after = page.partition(head)
-        _, _, after = after.partition("\n\n")
-        table = "\n".join((head, re.sub(r"[^|]+", "---", head), *rows))
-        page = f"{before}{table}\n\n{after}"
-    return page
+    page = with_table(page, _VALUES_HEAD, _value_rows())
+    return with_table(page, _FLAGS_HEAD, _flag_rows())
 
 
 def _value_rows() -> Iterator[str]:

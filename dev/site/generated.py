@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dev.config import schema
-from dev.site import chart_values, reference
+from dev.site import chart_values, containers, reference
+from dev.site.markdown import with_table
 from dev.site.stage import ROOT
 from trio_npu_dra.agent.observe.catalog import CATALOG
 
@@ -14,20 +15,21 @@ _METRICS_HEAD: Final = "| metric | kind | labels | meaning |"
 
 
 def metrics_page() -> str:
-    """docs/metrics.md, which ends in the table of all metrics, with that table as it is now."""
+    """docs/metrics.md, with its table of all metrics as it is now."""
     page = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
     rows = [
         f"| `{metric.name}` | {metric.kind} | {', '.join(f'`{label}`' for label in metric.labels)} "
-        f"| {metric.meaning} |\n"
+        f"| {metric.meaning} |"
         for metric in CATALOG
     ]
-    return page.partition(_METRICS_HEAD)[0] + f"{_METRICS_HEAD}\n|---|---|---|---|\n{''.join(rows)}"
+    return with_table(page, _METRICS_HEAD, rows)
 
 
 GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "charts/trio-npu-dra/values.schema.json": chart_values.schema_text,
     "docs/helm.md": chart_values.page_text,
     "docs/metrics.md": metrics_page,
+    "docs/reference/containers.md": containers.page,
     "docs/reference/errors.md": reference.errors_page,
     "docs/reference/events.md": reference.events_page,
     "docs/reference/flags.md": reference.flags_page,

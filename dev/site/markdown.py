@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +44,14 @@ def with_links(page: str, change: Callable[[str], str]) -> str:
         parts += [page[done:start], change(page[start:end])]
         done = end
     return "".join((*parts, page[done:]))
+
+
+def with_table(page: str, head: str, rows: Iterable[str]) -> str:
+    """The page with other rows in the table that has this head."""
+    before, _, after = page.partition(head)
+    others = re.sub(r"\A\n(?:\|.*\n)*", "", after)
+    lines = (head, re.sub(r"[^|]+", "---", head), *rows)
+    return "".join((before, *(f"{line}\n" for line in lines), others))
 
 
 def anchors(page: str) -> set[str]:

@@ -18,11 +18,11 @@ from trio_npu_dra.kit.base import errors
 # --- flags ---------------------------------------------------------------------------------------
 
 FLAGS: Final = {
-    "container_libraries": "[What containers get](../guides/containers.md)",
+    "container_libraries": "[What a container gets](containers.md#libraries)",
     "device_plugin": "[Ask without a claim](../guides/without-a-claim.md)",
-    "extra_mount": "[What containers get](../guides/containers.md)",
+    "extra_mount": "[What a container gets](containers.md#more-of-the-host)",
     "http_port": "[Metrics and probes](../metrics.md)",
-    "partitioning": "[A partition](../vnpu.md#partitions-that-are-cut-for-claims)",
+    "partitioning": "[Partitions](partitions.md#partitions-that-are-cut-for-claims)",
     "sharing": "[Share an NPU](../guides/share.md#shares-that-the-scheduler-counts)",
     "taint_effect": "[Fault levels and taints](taints.md)",
 }

@@ -77,10 +77,10 @@ def has_golden_facts(family: ChipFamily) -> bool:
 
 
 def says_how_it_is_split(family: ChipFamily) -> bool:
-    """Whether docs/vnpu.md has its templates, or names it among the families without any."""
+    """Whether the page about partitions has its templates, or says that it cannot be split."""
     if family not in TRAITS:
         return False
-    page = (ROOT / "docs/vnpu.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/partitions.md").read_text(encoding="utf-8")
     templates = [each for table in TRAITS[family].splits.values() for each in table.templates]
     if templates:
         return all(f"`{template.name}`" in page for template in templates)
@@ -121,7 +121,7 @@ PLACES: Final[Mapping[str, Callable[[ChipFamily], object]]] = {
         for board in boards_of(family)
     ),
     "tests/cli/families.yaml: a board and what its containers get": has_golden_facts,
-    "docs/vnpu.md: its templates, or that it cannot be split": says_how_it_is_split,
+    "docs/reference/partitions.md: its templates, or that it cannot be split": says_how_it_is_split,
     "tests/ascend/test_splits.py: a row of CHIPS, if it can be split": lambda family: (
         family in TRAITS
         and (not TRAITS[family].splits or family in {row[0] for row in CHIPS.values()})

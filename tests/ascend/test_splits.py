@@ -134,7 +134,7 @@ def test_each_reason_not_to_split_a_chip_has_its_words() -> None:
 
 
 def in_docs(chip: Chip) -> set[tuple[str, ...]]:
-    """What a row of the tables in docs/vnpu.md says of each template of a chip."""
+    """What a row of the tables in docs/reference/partitions.md says of each template of a chip."""
     split = split_of(chip)
     assert split is not None
     rows = set()
@@ -155,7 +155,7 @@ def test_docs_list_the_templates() -> None:
     ]
     cells = [
         tuple(cell.strip(" `") for cell in line.strip("| ").split("|"))
-        for line in (DOCS / "vnpu.md").read_text(encoding="utf-8").splitlines()
+        for line in (DOCS / "reference/partitions.md").read_text(encoding="utf-8").splitlines()
         if line.startswith("| `vir")
     ]
     assert set(cells) == set().union(*map(in_docs, large))

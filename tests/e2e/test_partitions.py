@@ -95,6 +95,21 @@ def test_three_pods_have_a_partition_of_one_npu_each(
 
 
 @pytest.mark.since("1.36")
+def test_the_example_gives_a_quarter(driver: Driver, counters: bool, space: Space) -> None:
+    """By the class of its size, without an expression; npu-smi shows it alone."""
+    assert counters
+    space.apply_example("vnpu-classes")
+    space.apply_example("partition")
+    space.wait_phase("quarter")
+    assert seen(space, "quarter") == [f"910B4{QUARTER}"]
+    (node,) = space.davinci_nodes("quarter")
+    assert [node.removeprefix("/dev/davinci")] == list(map(str, vnpus(driver)))
+    space.delete_pod("quarter")
+    driver.wait_without_traces()
+    assert vnpus(driver) == []
+
+
+@pytest.mark.since("1.36")
 def test_first_available_gives_half_of_an_npu_where_none_is_free(
     driver: Driver, counters: bool, space: Space
 ) -> None:

@@ -51,18 +51,22 @@ def test_quarter_of_a_chip_that_was_cut_by_hand(driver: Driver, space: Space) ->
     assert "uuid" not in attributes
     assert quarter["capacity"]["aiCores"] == {"value": "2"}
 
-    space.apply_example("vnpu-classes", driver.node)
-    space.wait_phase("quarter")
+    space.apply_example("vnpu-classes")
+    for name in ("quarter", "again"):
+        wanted = claim(name, request())
+        wanted["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = (
+            "ascend-310p-quarter"
+        )
+        user = placed(pod(name, name, containers=[container("main", name)]), driver.node)
+        space.apply(wanted, user)
+        if name == "quarter":
+            space.wait_phase(name)
     assert space.allocated("quarter") == [QUARTER]
     assert space.davinci_nodes("quarter") == ["/dev/davinci100"]
     table = space.execute("quarter", "npu-smi", "info")
     assert NAMES.findall(table) == ["310P3vir02"]
     assert "0    / 5381" in table
 
-    again = claim("again", request())
-    again["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "ascend-310p-quarter"
-    waiting = placed(pod("again", "again", containers=[container("main", "again")]), driver.node)
-    space.apply(again, waiting)
     space.assert_waits("again")
     space.delete_pod("quarter")
     space.wait_phase("again")
