@@ -1,11 +1,11 @@
-"""The table of docs/reference/containers.md: what the code gives to containers, by family.
+"""The tables of docs/reference/containers.md: what the code gives to containers, by family.
 
-`just generated` writes it.
+`just generated` writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from dev.site.markdown import with_table
@@ -15,7 +15,8 @@ from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.ascend.root_info import ROOT_INFO
 from trio_npu_dra.ascend.traits import TRAITS, Traits
 
-_HEAD: Final = "| family | device nodes in `/dev` | files and folders, read-only | variables |"
+_NODES_HEAD: Final = "| family | device nodes in `/dev` |"
+_FILES_HEAD: Final = "| family | files and folders, read-only; variables |"
 _PRODUCTS: Final[Mapping[ChipFamily, str]] = {
     ChipFamily.ASCEND_310: "Atlas 300I 3010, Atlas 500",
     ChipFamily.ASCEND_310B: "Atlas 200I A2",
@@ -28,44 +29,38 @@ _PRODUCTS: Final[Mapping[ChipFamily, str]] = {
 
 
 def page() -> str:
-    """docs/reference/containers.md with its table as it is now."""
+    """docs/reference/containers.md with its tables as they are now."""
     text = (ROOT / "docs/reference/containers.md").read_text(encoding="utf-8")
-    return with_table(text, _HEAD, _rows())
+    text = with_table(text, _NODES_HEAD, _rows(_nodes))
+    return with_table(text, _FILES_HEAD, _rows(_files))
 
 
-def _rows() -> Iterator[str]:
+def _rows(given: Callable[[Traits], list[str]]) -> Iterator[str]:
     """A row for what all families have in common, and one for what each has besides."""
-    given = {family: _given(traits) for family, traits in TRAITS.items()}
-    common = [
-        [each for each in columns[0] if all(each in others for others in columns)]
-        for columns in zip(*given.values(), strict=True)
-    ]
-    yield _row("every family", common)
-    for family, columns in given.items():
-        own = [
-            [each for each in column if each not in shared]
-            for column, shared in zip(columns, common, strict=True)
-        ]
-        yield _row(f"`{family}` ({_PRODUCTS[family]})", own)
+    by_family = {family: given(traits) for family, traits in TRAITS.items()}
+    first, *others = by_family.values()
+    common = [each for each in first if all(each in other for other in others)]
+    yield f"| every family | {', '.join(common)} |"
+    for family, own in by_family.items():
+        besides = ", ".join(each for each in own if each not in common)
+        yield f"| `{family}` ({_PRODUCTS[family]}) | {besides or 'nothing besides'} |"
 
 
-def _given(traits: Traits) -> tuple[list[str], list[str], list[str]]:
-    """Device nodes, files and variables of a family, as its cells have them."""
+def _nodes(traits: Traits) -> list[str]:
     nodes = ["`davinciN` of each NPU"]
     nodes += [f"`{name}`" for name in (MANAGER, *traits.shared_nodes)]
     nodes += [f"all in `{folder}`" for folder in traits.node_folders]
     if traits.has_docker_manager:
         nodes.append(f"as `{MANAGER}` the node's `{MANAGER}_docker`")
+    return nodes
+
+
+def _files(traits: Traits) -> list[str]:
     files = [f"`{path}`" for path in traits.driver_paths]
     if traits.reads_root_info:
-        files.append(f"[`{ROOT_INFO}`](#ascend-950), if it fits")
+        files.append(f"[`{ROOT_INFO}`](#ascend-950)")
     if traits.uses_unified_bus:
         files.append("the user space of [the unified bus](#ascend-950)")
-    variables = ["`ASCEND_VISIBLE_DEVICES=void`"]
     if traits.ub_topologies:
-        variables.append("[`HCCL_TOPO_FILE_PATH`](#ascend-950)")
-    return nodes, files, variables
-
-
-def _row(name: str, columns: list[list[str]]) -> str:
-    return f"| {name} | {' | '.join(', '.join(column) or '-' for column in columns)} |"
+        files.append("[`HCCL_TOPO_FILE_PATH`](#ascend-950)")
+    return [*files, "`ASCEND_VISIBLE_DEVICES=void`"]
