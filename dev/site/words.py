@@ -146,8 +146,9 @@ EVENTS: Final = {
     ),
     Reason.POLICY_CHANGED: Told(
         "the Node",
-        "The multi-die policy of A3 was changed by hand ([Ask for a card](../guides/card.md)). NPUs in use "
-        "keep their form until they are released; claims that wait may need the other form.",
+        "The multi-die policy of A3 was changed by hand ([Ask for a card](../guides/card.md)). "
+        "NPUs in use keep their form until they are released; claims that wait may need the other "
+        "form.",
     ),
     Reason.SEVERAL_PODS: Told(
         "the claim",
