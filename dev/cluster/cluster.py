@@ -92,8 +92,8 @@ class Cluster(ABC):
     ) -> None:
         """Build the Dockerfile of a folder, up to a stage, and put the image where pods find it.
 
-        Its name in pods is without docker.io: `library/dra-npu:1.0.0`. One whose name `is_final`
-        is built only once.
+        Its name is the one in pods; without a registry it is one of docker.io's:
+        `library/dra-npu:1.0.0`. One whose name `is_final` is built only once.
 
         Raises:
             ClusterError: the build failed; the message ends with its output.

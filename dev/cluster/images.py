@@ -216,8 +216,10 @@ def in_storage(tag: str) -> str:
 def push(tag: str, registry: Registry, name: str) -> None:
     """Push an image of our storage, unless the registry has the same one.
 
-    Pods call it by its name there: `ubuntu` is `library/ubuntu:latest`.
+    It takes the place of all registries: `quay.io/ascend/cann:1` is `ascend/cann:1` there, and
+    `ubuntu` is `library/ubuntu:latest`.
     """
+    name = re.sub(r"^[^/]+\.[^/]+/", "", name)
     stamp = cache() / "registry" / f"{name.replace('/', '_')}.id"
     identity = image_id(tag)
     with locked("registry"):

@@ -76,7 +76,7 @@ class Node:
         logs = logs if is_first else logs / f"node-{number}"
         logs.mkdir(exist_ok=True)
         _write_containerd_config(folder, version)
-        registry.serve_docker_io(folder / "certs.d")
+        registry.serve_all(folder / "certs.d")
         cgroups.create(f"{identity}-{number}")
         node = cls(
             name=NAME if is_first else f"{NAME}-{number}",

@@ -53,9 +53,9 @@ class Registry:
             raise
         return registry
 
-    def serve_docker_io(self, certs: Path) -> None:
-        """Take the place of docker.io for a containerd whose `config_path` is that folder."""
-        place = certs / "docker.io"
+    def serve_all(self, certs: Path) -> None:
+        """Take the place of every registry for a containerd whose `config_path` is that folder."""
+        place = certs / "_default"
         place.mkdir(parents=True)
         (place / "hosts.toml").write_text(
             f'server = "http://{self.host}"\n'

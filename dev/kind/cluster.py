@@ -111,10 +111,11 @@ class KindCluster(Cluster):
         self, context: Path, *, target: str | None = None, name: str, is_final: bool = False
     ) -> None:
         """Build an image with docker and load it into the nodes."""
-        if not (is_final and run("docker", "images", "--quiet", f"{HUB}{name}")):
+        whole = name if "." in name.partition("/")[0] else f"{HUB}{name}"
+        if not (is_final and run("docker", "images", "--quiet", whole)):
             which = ("--target", target) if target else ()
-            run("docker", "build", "--tag", f"{HUB}{name}", *which, context, timeout=1800)
-        self._load(name)
+            run("docker", "build", "--tag", whole, *which, context, timeout=1800)
+        self._load(whole)
 
     def stop(self, *, keep_logs: bool = False) -> Path | None:
         """End and remove everything; returns the folder of the logs if they are kept."""
@@ -147,8 +148,9 @@ class KindCluster(Cluster):
     def _provide_variant(self) -> None:
         """Load the one image that pods of the tests name and that no public registry has."""
         recipe = UBUNTU_LDPATH.recipe.replace("PARENT", f"{HUB}{UBUNTU.name}")
-        run("docker", "build", "--tag", f"{HUB}{UBUNTU_LDPATH.name}", "-", stdin=recipe)
-        self._load(UBUNTU_LDPATH.name)
+        variant = f"{HUB}{UBUNTU_LDPATH.name}"
+        run("docker", "build", "--tag", variant, "-", stdin=recipe)
+        self._load(variant)
 
     def _load(self, name: str) -> None:
-        run("kind", "load", "docker-image", f"{HUB}{name}", "--name", self.name)
+        run("kind", "load", "docker-image", name, "--name", self.name)

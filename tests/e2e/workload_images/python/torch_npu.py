@@ -1,0 +1,1 @@
+"""Importing it is what counts."""
