@@ -19,7 +19,7 @@ def compiled_simulator() -> Path:
         The folder with library and tool.
 
     Raises:
-        ConfigError: There is no C compiler, or it fails.
+        CannotCompile: There is no C compiler, or it fails.
     """
     inputs = [path.read_bytes() for path in sorted(SOURCES.glob("*.[ch]"))]
     inputs.append((SOURCES / "build.py").read_bytes())

@@ -28,6 +28,7 @@ from trio_npu_dra.agent.settings import (
 from trio_npu_dra.ascend.faults import packaged_table
 from trio_npu_dra.ascend.model import FaultLevel
 from trio_npu_dra.kit.base import errors
+from trio_npu_dra.kit.base.terminal import ExitCode
 
 DRIVER: Final = "npu.huawei.com"
 _OF_OTHERS: Final[Mapping[str, type[PluginSettings]]] = {
@@ -59,6 +60,9 @@ def flags_page() -> str:
     return (
         f"# Commands and flags\n\n{_MADE}{commands}\n"
         "`npu-dra COMMAND --help` lists the flags of a command.\n\n"
+        "## Exit codes\n\nOf all commands, and of `kubectl npu`:\n\n"
+        f"{_table(('code', 'means'), ((str(code), code.meaning) for code in ExitCode))}\n"
+        f"{words.EXIT_CODES}\n"
         "## The node agent\n\n"
         "The image's entrypoint is `npu-dra serve`: the DaemonSet passes bare flags. A flag wins "
         f"over its variable, the variable over the default.\n\n{given}"

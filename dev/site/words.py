@@ -28,6 +28,12 @@ FLAGS: Final = {
 }
 """Where more is said about a flag, by its field."""
 
+EXIT_CODES: Final = """\
+After 2, correct what you gave: the same words fail again. What 1 tells of is on the node, in the
+cluster or in a manifest. Only `doctor` and `validate` judge; the other commands show what is there,
+and end with 0 although an NPU is unhealthy or a pod waits.
+"""
+
 # --- levels and taints ---------------------------------------------------------------------------
 
 TAINTS_HEAD: Final = """\

@@ -233,25 +233,31 @@ def test_health_is_asked_of_the_instance_that_publishes(
 
 
 @pytest.mark.parametrize(
-    ("words", "answer", "said"),
+    ("words", "answer", "code", "said"),
     [
-        ((), (500, ""), "the daemon answers 500: "),
-        ((), (200, "{}"), "the daemon is of another version: "),
-        (("release", "npu-9"), (404, "no NPU 'npu-9' on this node"), "no NPU 'npu-9' on this node"),
-        (("release",), (200, ""), "'release' is not `release DEVICE`"),
-        (("free", "npu-3"), (200, ""), "'free npu-3' is not `release DEVICE`"),
+        ((), (500, ""), 1, "the daemon answers 500: "),
+        ((), (200, "{}"), 1, "the daemon is of another version: "),
+        (
+            ("release", "npu-9"),
+            (404, "no NPU 'npu-9' on this node"),
+            1,
+            "no NPU 'npu-9' on this node",
+        ),
+        (("release",), (200, ""), 2, "'release' is not `release DEVICE`"),
+        (("free", "npu-3"), (200, ""), 2, "'free npu-3' is not `release DEVICE`"),
     ],
 )
-def test_a_refusal_is_one_line(
+def test_a_refusal_is_one_line(  # noqa: PLR0917 - pytest passes them by name
     plugins: Path,
     capsys: pytest.CaptureFixture[str],
     words: tuple[str, ...],
     answer: tuple[int, str],
+    code: int,
     said: str,
 ) -> None:
-    """It has the daemon's error, or that of the command line, and exit code 1."""
+    """It has the daemon's error, with exit code 1, or that of the command line."""
     with daemon(plugins / "npu.huawei.com/control.sock", *answer):
-        assert run(plugins, *words) == 1
+        assert run(plugins, *words) == code
 
     error = capsys.readouterr().err
     assert error.startswith(f"npu-dra health: {said}")

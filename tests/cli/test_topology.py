@@ -178,7 +178,7 @@ def test_a_file_that_cannot_be_written_is_one_clear_line(
 ) -> None:
     """It names the flag and the file."""
     file = tmp_path / "none/a.svg"
-    assert main(["inspect", *bare, f"--svg={file}"]) == 1
+    assert main(["inspect", *bare, f"--svg={file}"]) == 2
     said = capsys.readouterr().err
     assert said == f"npu-dra inspect: --svg={file}: cannot write it: No such file or directory\n"
 

@@ -55,7 +55,7 @@ def test_standard_input_is_a_file(
 def test_what_cannot_be_read_is_told_and_the_rest_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The exit code is 2, whatever is found besides."""
+    """The exit code is 2, whatever is found besides; each such file counts as a problem."""
     wrong, broken, missing = (tmp_path / name for name in ("wrong", "broken", "missing"))
     wrong.write_text(WRONG)
     broken.write_text("a: [\n")
@@ -65,6 +65,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_read(
     assert SAID in printed.out
     assert f"{missing}: No such file or directory\n" in printed.err
     assert f"{broken}:2: " in printed.err
+    assert printed.out.endswith("problems: 3\n")
 
 
 def test_our_own_examples_are_right(capsys: pytest.CaptureFixture[str]) -> None:

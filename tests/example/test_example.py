@@ -184,13 +184,13 @@ async def test_a_lamp_gets_sick_recovers_and_goes(house: House) -> None:
 
 
 async def test_what_is_wrong_with_the_flags_is_said_in_a_line(tmp_path: Path) -> None:
-    """With status 1, and without a traceback."""
+    """With status 2, and without a traceback."""
     missing = tmp_path / "kubeconfig"
     ended = await trio.run_process(
         [*COMMAND, f"--kubeconfig={missing}"], capture_stderr=True, check=False
     )
     (line,) = ended.stderr.decode().splitlines()
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert line.startswith("lamps: ")
     assert str(missing) in line
 

@@ -51,7 +51,7 @@ def test_a_context_gives_cluster_and_namespace(
     assert main(["explain", "lonely", "--context", "other", *where]) == 0
     assert capsys.readouterr().out.startswith("pod team/lonely ")
     assert main(["explain", "train-0", "--context=other", "-n", "default", *where]) == 0
-    assert main(["explain", "lonely", "--context", "none", *where]) == 1
+    assert main(["explain", "lonely", "--context", "none", *where]) == 2
     assert "contexts has no entry named 'none'" in capsys.readouterr().err
 
 
@@ -83,7 +83,7 @@ def test_kubeconfig_may_name_several_files(
     assert main(["explain", "lonely"]) == 0
     assert capsys.readouterr().out.startswith("pod team/lonely ")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
-    assert main([]) == 1
+    assert main([]) == 2
     assert "names no file that exists" in capsys.readouterr().err
 
 
@@ -93,5 +93,5 @@ def test_a_context_needs_a_kubeconfig(
     """A pod's service account has none."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert main(["--context", "far"]) == 1
+    assert main(["--context", "far"]) == 2
     assert "no kubeconfig that could have the context far" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trio_npu_dra.kit.base.errors import ConfigError, StorageError
+from trio_npu_dra.kit.base.errors import CannotCompile, ConfigError, StorageError
 from trio_npu_dra.lab.simulator import (
     Severity,
     SimulatedBoard,
@@ -205,7 +205,7 @@ def test_a_board_can_be_laid_out_again(
 def test_no_compiler_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With an empty PATH the error names the package."""
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ConfigError, match="finds no cc in PATH: install gcc"):
+    with pytest.raises(CannotCompile, match="finds no cc in PATH: install gcc"):
         compile_simulator(tmp_path)
 
 
@@ -215,7 +215,7 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     compiler.write_text("#!/bin/sh\necho no headers here >&2\nexit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    with pytest.raises(ConfigError, match="no headers here"):
+    with pytest.raises(CannotCompile, match="no headers here"):
         create_board(load_profile("910b4-8"), tmp_path / "board")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import importlib
 import os
@@ -10,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
+from trio_npu_dra.kit.base.command_line import CommandLine
 from trio_npu_dra.kit.base.terminal import exit_status
 from trio_npu_dra.revision import full_version
 
@@ -37,29 +37,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command: *arguments* are the words after `npu-dra`, else the process's own.
 
     Returns:
-        The exit code: 0 fine, 1 an error that was printed, 2 a wrong command line.
+        The exit code (`ExitCode`).
+
+    Raises:
+        SystemExit: The command line is wrong, or asks for help or the version.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(
-        prog="npu-dra",
-        description="Kubernetes DRA driver for Huawei Ascend NPUs",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="commands:\n"
-        + "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items())
-        + "\n\n`npu-dra COMMAND --help` lists the flags of a command.",
+    parser = CommandLine(
+        "npu-dra", "Kubernetes DRA driver for Huawei Ascend NPUs", commands=COMMANDS
     )
     parser.add_argument("--version", action="version", version=f"npu-dra {full_version()}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
-    chosen = parser.parse_args(words[:1])
+    chosen = parser.read(words[:1])
     command = _imported(chosen.command)
-    flags = argparse.ArgumentParser(
-        prog=f"npu-dra {chosen.command}",
-        description=COMMANDS[chosen.command],
-        allow_abbrev=False,
-    )
+    flags = CommandLine(f"npu-dra {chosen.command}", COMMANDS[chosen.command])
     command.add_arguments(flags)
-    given = flags.parse_args(words[1:])
-    return exit_status(f"npu-dra {chosen.command}", lambda: command.run(given))
+    given = flags.read(words[1:])
+    return exit_status(flags.prog, lambda: command.run(given))
 
 
 def _imported(command: str) -> ModuleType:

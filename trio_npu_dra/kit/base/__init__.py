@@ -8,6 +8,7 @@ __all__ = [
     "backoff",
     "boot",
     "cdi",
+    "command_line",
     "errors",
     "file_lock",
     "health",

@@ -24,6 +24,10 @@ class ConfigError(DriverError):
     """A flag, an environment variable or a file given by the operator is wrong."""
 
 
+class CannotCompile(DriverError):
+    """The C compiler of the simulator is missing or fails; the message has its output."""
+
+
 class UnreadableManifest(DriverError):
     """A file with manifests cannot be read, or is no YAML; the message begins with the line."""
 

@@ -6,9 +6,10 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from typing import Final, TextIO
+from enum import IntEnum
+from typing import Final, Self, TextIO
 
-from trio_npu_dra.kit.base.errors import DriverError
+from trio_npu_dra.kit.base.errors import ConfigError, DriverError
 
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
@@ -16,6 +17,23 @@ _BLANK: Final = re.compile(
 )
 """Letters that count as printable and show nothing: Default_Ignorable_Code_Point of Unicode, and
 the Braille pattern without a dot."""
+
+
+class ExitCode(IntEnum):
+    """How a program ends; all commands keep this table."""
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        """A code, with its meaning for people."""
+        member = int.__new__(cls, code)
+        member._value_, member.meaning = code, meaning
+        return member
+
+    FINE = 0, "it did what it was asked for, and found no problem"
+    FAILED = 1, "it failed, or found problems"
+    WRONG_USAGE = 2, "the command line, a flag, a variable or a file that they name is wrong"
+    INTERRUPTED = 130, "Ctrl-C ended it"
 
 
 def visible(text: str) -> str:
@@ -38,13 +56,18 @@ def say(*lines: str, stream: TextIO | None = None) -> None:
 
 
 def exit_status(program: str, run: Callable[[], int | None]) -> int:
-    """Run a program: its exit status, or 1 after a `DriverError`, which is said in one line."""
-    status: int | None = 1
+    """Run a program: its exit status, or that of a `DriverError`, which is said in one line."""
+    status: int | None = ExitCode.FAILED
     try:
         status = run()
+    except* KeyboardInterrupt:
+        status = ExitCode.INTERRUPTED
+    except* ConfigError as group:
+        status = ExitCode.WRONG_USAGE
+        say_errors(program, group)
     except* DriverError as group:
         say_errors(program, group)
-    return status or 0
+    return status or ExitCode.FINE
 
 
 def say_errors(program: str, error: BaseException) -> None:

@@ -34,7 +34,7 @@ from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.terminal import say
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
-from trio_npu_dra.lab.simulator import SimulatedBoard, create_board, load_profile
+from trio_npu_dra.lab.simulator import SimulatedBoard, create_board, load_profile, profile_names
 from trio_npu_dra.lab.standins.api_server import serve_api
 from trio_npu_dra.lab.standins.api_state import ApiState
 from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
@@ -47,7 +47,13 @@ TIME_LIMIT_SECONDS = 120.0  # an emulated machine takes one of the two minutes
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which board."""
-    parser.add_argument("--profile", default="910b4-8", help="simulated board (default: 910b4-8)")
+    parser.add_argument(
+        "--profile",
+        choices=profile_names(),
+        metavar="PROFILE",
+        default="910b4-8",
+        help="simulated board (default: 910b4-8)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -97,7 +97,8 @@ def create_board(
         prebuilt: A folder that `compile_simulator` filled; `None` compiles.
 
     Raises:
-        ConfigError: There is no C compiler, or *prebuilt* lacks a file.
+        CannotCompile: There is no C compiler, or it fails.
+        ConfigError: *prebuilt* lacks a file.
         StorageError: The folder cannot be written.
     """
     board = SimulatedBoard(root=state_dir.absolute(), profile=profile)

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.kit.base.errors import CannotCompile
 
 SOURCES = Path(__file__).parent
 LIBRARY = "libdcmi.so"
@@ -56,7 +56,7 @@ def compile_simulator(target: Path) -> Path:
         *target*, which `create_board` takes as `prebuilt`.
 
     Raises:
-        ConfigError: There is no C compiler, or it fails; the message has its output.
+        CannotCompile: There is no C compiler, or it fails; the message has its output.
     """
     compiler = _compiler()
     target.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def compile_simulator(target: Path) -> Path:
 def _compiler() -> str:
     found = shutil.which("cc")
     if found is None:
-        raise ConfigError(
+        raise CannotCompile(
             "the simulator needs a C compiler and finds no cc in PATH: "
             "install gcc (Debian, Ubuntu: apt-get install gcc libc6-dev)"
         )
@@ -85,4 +85,4 @@ def _compiler() -> str:
 def _compile(command: list[str], folder: str) -> None:
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if run.returncode != 0:
-        raise ConfigError(f"the simulator does not compile: {' '.join(command)}: {run.stderr}")
+        raise CannotCompile(f"the simulator does not compile: {' '.join(command)}: {run.stderr}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -15,13 +14,11 @@ from trio_npu_dra.agent.settings import MeetingSettings, add_flags, host_node_na
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.kit.base import logs
 from trio_npu_dra.kit.base.errors import ConfigError
-from trio_npu_dra.kit.base.terminal import say
+from trio_npu_dra.kit.base.terminal import ExitCode, say
 from trio_npu_dra.tools.cli import table
 from trio_npu_dra.tools.doctor.examination import examine
 from trio_npu_dra.tools.doctor.finding import Check, Level
 from trio_npu_dra.tools.doctor.places import Places
-
-_WELL, _PROBLEMS, _WRONG_SETTINGS = 0, 1, 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,26 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="table",
         help="form of the output (default: table)",
     )
-    parser.epilog = (
-        "exit status: 0 no problem was found (there may be warnings), 1 there are problems, 2 a "
-        "flag or variable is wrong"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Examine the node and print what was found."""
-    try:
-        settings = MeetingSettings.load(vars(arguments), os.environ)
-    except ConfigError as error:
-        say(f"npu-dra doctor: {error}", stream=sys.stderr)
-        return _WRONG_SETTINGS
+    settings = MeetingSettings.load(vars(arguments), os.environ)
     logs.configure(settings.log_level, settings.log_format)
     checks = trio.run(_examine, settings)
     if arguments.output == "json":
         say(*json.dumps(_wire(checks), indent=2).splitlines())
     else:
         say(*_lines(checks), "", _summary(checks))
-    return _PROBLEMS if _count(checks, Level.PROBLEM) else _WELL
+    return ExitCode.FAILED if _count(checks, Level.PROBLEM) else ExitCode.FINE
 
 
 async def _examine(settings: MeetingSettings) -> tuple[Check, ...]:

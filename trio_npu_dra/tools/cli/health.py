@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from trio_npu_dra.agent.control.client import ask_all
 from trio_npu_dra.agent.control.report import HealthReport, NpuReport, PartitioningReport
 from trio_npu_dra.agent.settings import PluginSettings, add_flags
-from trio_npu_dra.kit.base.errors import ControlError
+from trio_npu_dra.kit.base.errors import ConfigError, ControlError
 from trio_npu_dra.kit.base.terminal import say
 from trio_npu_dra.tools.cli import table
 
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         case ["release", device]:
             say(_release(settings, device))
         case words:
-            raise ControlError(f"{' '.join(words)!r} is not `release DEVICE`")
+            raise ConfigError(f"{' '.join(words)!r} is not `release DEVICE`")
     return 0
 
 

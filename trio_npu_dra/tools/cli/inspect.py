@@ -79,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read the NPUs once and print them."""
     settings = NodeSettings.load(vars(arguments), os.environ)
+    _taints(settings), _selection(settings)  # refused also on a node without NPUs
     logs.configure(settings.log_level, settings.log_format)
     host = Host(
         host_root=settings.host_root, dev_root=settings.dev_root, sysfs_root=settings.sysfs_root
@@ -135,10 +136,8 @@ async def _read_board(settings: NodeSettings, host: Host) -> Board:
 
 def _pool(board: Board, settings: NodeSettings) -> PoolContent:
     """The devices and counters as an API server with all features would store them."""
-    policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
-    return build_pool(
-        _offered(board, settings), board, policy, ServerFeatures(), shares=settings.shares
-    )
+    features, shares = ServerFeatures(), settings.shares
+    return build_pool(_offered(board, settings), board, _taints(settings), features, shares=shares)
 
 
 def _offered(board: Board, settings: NodeSettings) -> tuple[Offer, ...]:
@@ -146,6 +145,10 @@ def _offered(board: Board, settings: NodeSettings) -> tuple[Offer, ...]:
     holds = [hold for hold in read_holds(settings.plugin_directory) or () if hold.partition]
     others = elsewhere(board, _selection(settings))
     return pool_offers(board, holds, _partitioning(settings), elsewhere=others)
+
+
+def _taints(settings: NodeSettings) -> TaintPolicy:
+    return TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
 
 
 def _selection(settings: NodeSettings) -> Selection:

@@ -22,8 +22,9 @@ from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
 from trio_npu_dra.kit.api.kubeconfig import read_context
 from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.kit.base.command_line import CommandLine
 from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Gone, NotFound, Unavailable
-from trio_npu_dra.kit.base.terminal import say, say_errors, visible
+from trio_npu_dra.kit.base.terminal import ExitCode, exit_status, say, visible
 from trio_npu_dra.revision import USER_AGENT, full_version
 from trio_npu_dra.tools.login.login import files_of_person, log_in
 
@@ -46,41 +47,44 @@ _STYLES: Final = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 0 if all is well, 1 after an error; argparse exits with 2."""
-    asked = _parser().parse_args(arguments)
+    """Run the command.
+
+    Returns:
+        The exit code (`ExitCode`).
+
+    Raises:
+        SystemExit: The command line is wrong, or asks for help or the version.
+    """
+    asked = _parser().read(arguments)
+    return exit_status("kubectl npu", lambda: _answered(asked))
+
+
+def _answered(asked: argparse.Namespace) -> int:
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
-    code = 0
+    if missing:
+        raise DriverError(
+            f"the Python package {missing[0]} is missing: in a clone of the driver, "
+            "run `python3 -m pip install '.[cli]'`"
+        )
+    code = ExitCode.FINE
     try:
-        if missing:
-            raise ConfigError(
-                f"the Python package {missing[0]} is missing: in a clone of the driver, "
-                "run `python3 -m pip install '.[cli]'`"
-            )
         trio.run(_run, asked)
-    except* KeyboardInterrupt:
-        code = 130
     except* BrokenPipeError:  # the reader has seen enough, as `head` has
-        code = 1
+        code = ExitCode.FAILED
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except* DriverError as group:
-        code = 1
-        say_errors("kubectl npu", group)
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="kubectl npu",
-        description="The NPUs of a cluster, their holders, and why a pod waits for one. Read only.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=(
-            "commands:\n"
-            "  (none)             the NPUs by node: free, used, unhealthy, held by whom\n"
-            "  node NAME          one node: its NPUs and how they are connected\n"
-            "  explain POD|CLAIM  why it waits, or what it has; also pod/NAME, claim/NAME\n"
-            "  why-unhealthy DEVICE\n"
-            "                     what is wrong with a device, and whom it touches; NODE/DEVICE"
-        ),
+def _parser() -> CommandLine:
+    parser = CommandLine(
+        "kubectl npu",
+        "The NPUs of a cluster, their holders, and why a pod waits for one. Read only.",
+        commands={
+            "(none)": "the NPUs by node: free, used, unhealthy, held by whom",
+            "node NAME": "one node: its NPUs and how they are connected",
+            "explain POD|CLAIM": "why it waits, or what it has; also pod/NAME, claim/NAME",
+            "why-unhealthy DEVICE": "what is wrong with it, and whom it touches; NODE/DEVICE",
+        },
     )
     parser.add_argument("--version", action="version", version=f"kubectl-npu {full_version()}")
     parser.add_argument(
@@ -211,7 +215,9 @@ async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
     """Of a bare name first the pod, then the claim.
 
     Raises:
-        ConfigError: There is neither.
+        ConfigError: Another kind of object is meant.
+        DriverError: Several namespaces have one.
+        NotFound: There is neither.
     """
     from trio_npu_dra.tools.cli import npu_answers  # noqa: PLC0415
 
@@ -231,7 +237,7 @@ async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
             continue
     words = " and no ".join(kinds)
     where = "any namespace" if asked.all_namespaces else f"namespace {asked.namespace}"
-    raise ConfigError(f"there is no {words} {name} in {where}")
+    raise NotFound(f"there is no {words} {name} in {where}")
 
 
 def _print(lines: Iterable[str], wire: Mapping[str, Any], form: str) -> None:

@@ -11,7 +11,7 @@ from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
-from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.kit.base.errors import DriverError, NotFound
 from trio_npu_dra.tools.cli import npu_wire, npu_words
 from trio_npu_dra.tools.cli.topology import Topology, matrix
 from trio_npu_dra.tools.cluster.cel.apart import apart
@@ -48,12 +48,12 @@ async def node(client: KubeClient, name: str, driver: str) -> Output:
     """One node.
 
     Raises:
-        ConfigError: It has no devices.
+        NotFound: It has no devices.
     """
     rows, doubts = await _fleet(client, driver)
     nodes = [row for row in rows if row.node == name]
     if not nodes:
-        raise ConfigError(f"node {name} has no devices of {driver or 'any driver'}")
+        raise NotFound(f"node {name} has no devices of {driver or 'any driver'}")
     lines = list(npu_words.device_lines(nodes))
     chips = sorted(_chips(nodes[0].whole), key=lambda chip: chip.physical_id)
     if chips:
@@ -97,11 +97,11 @@ async def only_namespace(client: KubeClient, kind: str, name: str) -> str | None
     """The one namespace with a `pod` or `claim` of that name; `None` if there is none.
 
     Raises:
-        ConfigError: Several have one.
+        DriverError: Several have one.
     """
     found = await namespaces_of(client, {"pod": Pod, "claim": Claim}[kind], name)
     if len(found) > 1:
-        raise ConfigError(
+        raise DriverError(
             f"{len(found)} namespaces have a {kind} {name}; say which with --namespace: "
             f"{', '.join(sorted(found))}"
         )

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from trio_npu_dra.agent.config.model import DRIVER
 from trio_npu_dra.kit.base.errors import UnreadableManifest
-from trio_npu_dra.kit.base.terminal import say
+from trio_npu_dra.kit.base.terminal import ExitCode, say
 from trio_npu_dra.tools.manifests import Report, inspect
 
 _STDIN = "-"
-_WRONG, _UNREADABLE = 1, 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,19 +23,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="YAML or JSON with ResourceClaims, ResourceClaimTemplates and DeviceClasses; other "
         "objects are passed over; - is standard input",
     )
-    parser.epilog = "exit status: 0 all are right, 1 some are wrong, 2 a file cannot be read"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is wrong, as `file:line: what`, and at the end how many configs there were."""
-    configs = problems = status = 0
+    """Print what is wrong, as `file:line: what`, and at the end how many configs there were.
+
+    A file that cannot be read is a problem.
+    """
+    configs = problems = 0
+    status = ExitCode.FINE
     for file in arguments.files:
         name = "<stdin>" if file == _STDIN else file
         try:
             report = _inspect(file)
         except UnreadableManifest as error:
             say(f"{name}:{error}", stream=sys.stderr)
-            status = _UNREADABLE
+            problems += 1
+            status = ExitCode.WRONG_USAGE
             continue
         for remark in report.passed_over:
             say(f"{name}:{remark.line}: passed over: {remark.text}", stream=sys.stderr)
@@ -45,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         configs += report.configs
         problems += len(report.problems)
     say(f"configs for {DRIVER}: {configs}, problems: {problems}")
-    return status or (_WRONG if problems else 0)
+    return status or (ExitCode.FAILED if problems else ExitCode.FINE)
 
 
 def _inspect(file: str) -> Report:

@@ -1,0 +1,81 @@
+"""Command lines that are wrong: one line says what is, and what may have been meant."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any, NoReturn
+
+from trio_npu_dra.kit.base.terminal import ExitCode, say
+
+
+class CommandLine(argparse.ArgumentParser):
+    """The parser of all programs; a flag is written out, as those of kubectl are.
+
+    Python suggests what may have been meant since 3.14, and only of choices.
+    """
+
+    def __init__(self, prog: str, description: str, *, commands: Mapping[str, str] = {}) -> None:
+        width = max(map(len, commands), default=0) + 2
+        listed = [f"  {name:<{width}}{text}" for name, text in commands.items()]
+        codes = [f"  {code:<5}{code.meaning}" for code in ExitCode]
+        super().__init__(
+            prog=prog,
+            description=description,
+            epilog="\n".join(
+                [*(["commands:", *listed, ""] if commands else []), "exit codes:", *codes]
+            ),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def read(self, words: Sequence[str] | None) -> argparse.Namespace:
+        """Parse the words after the program's name, by default those of this process.
+
+        Raises:
+            SystemExit: They are wrong, which was said, or ask for help or the version.
+        """
+        words = sys.argv[1:] if words is None else words
+        for word in takewhile(lambda word: word != "--", words):
+            if word.startswith("--"):  # no value does, but after an =
+                self._check_flag(word)
+        given, unknown = self.parse_known_args(words)
+        for word in unknown:
+            self._check_flag(word)
+            self.error(f"there is no argument {word}")
+        return given
+
+    def _check_flag(self, word: str) -> None:
+        name = word.partition("=")[0]
+        if name.startswith("-") and name not in self._option_string_actions:
+            self.error(f"there is no flag {name}{suggestion(name, self._option_string_actions)}")
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and end the program."""
+        say(f"{self.prog}: {message} (see {self.prog} --help)", stream=sys.stderr)
+        raise SystemExit(ExitCode.WRONG_USAGE)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            name = (
+                action.option_strings[-1] + "=" if action.option_strings else f"{action.metavar} "
+            )
+            self.error(f"{name}{value}: {must_be_one_of(action.choices, value)}")
+
+
+def must_be_one_of(choices: Iterable[str], value: str) -> str:
+    """Why *value* is refused: `must be none or shares; did you mean shares?`."""
+    *others, last = choices
+    allowed = f"{', '.join(others)} or {last}" if others else last
+    return f"must be {allowed}{suggestion(value, (*others, last))}"
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The end of a refusal of *word*: the known word that is most like it; empty if none is."""
+    import difflib  # noqa: PLC0415 - the daemon does without it
+
+    return "".join(
+        f"; did you mean {likely}?" for likely in difflib.get_close_matches(word, known, n=1)
+    )
