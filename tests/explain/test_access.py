@@ -95,3 +95,27 @@ def test_a_context_needs_a_kubeconfig(
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["--context", "far"]) == 2
     assert "no kubeconfig that could have the context far" in capsys.readouterr().err
+
+
+def test_without_a_cluster_the_bare_command_says_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And how to go on, whether no kubeconfig is there or no server answers."""
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    assert main([]) == 2
+    why, what = capsys.readouterr().err.splitlines()
+    assert why.startswith("kubectl npu: there is no kubeconfig: ")
+    assert what.startswith("kubectl npu shows the NPUs of a cluster, ")
+    assert what.endswith("(see kubectl npu --help)")
+
+    with served(StaticApi(scene()), tmp_path) as path:
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        assert main([]) == 0
+        assert capsys.readouterr().err == ""
+    assert main([]) == 1  # nobody listens there any more
+    assert what in capsys.readouterr().err
+    assert main(["list"]) == 1
+    assert what not in capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dev.explain.reasons import held, npu
 from dev.explain.world import DRIVER, Wire, ask, claim, device, slice_, view_of, with_results
-from trio_npu_dra.tools.cli.npu_words import device_lines, fleet_lines
+from trio_npu_dra.tools.cli.npu_words import device_lines, fleet_lines, summary
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
 
 
@@ -88,7 +88,7 @@ def test_claims_are_shown_after_the_driver_is_gone() -> None:
         "held, and not published any more",
         "n1: npu-0, npu-1",
     ]
-    assert _said(_looking("npu-0")) == ["no device is published"]
+    assert summary(_nodes(_looking("npu-0")), DRIVER) == "no device of npu.huawei.com is published"
 
 
 def test_an_npu_that_was_withdrawn_while_held_is_counted() -> None:

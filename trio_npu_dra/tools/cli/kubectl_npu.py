@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from trio_npu_dra.tools.cli.npu_answers import Output
 
 _LIBRARIES: Final = ("cel", "rich")
+_PURPOSE: Final = (
+    "kubectl npu shows the NPUs of a cluster, their holders, and why a pod waits for one"
+)
 _PAUSE: Final = 0.3
 """Seconds after a change, in which further ones come."""
 _LONGEST: Final = 60.0
@@ -55,8 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: The command line is wrong, or asks for help or the version.
     """
-    asked = _parser().read(arguments)
-    return exit_status("kubectl npu", lambda: _answered(asked))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    asked = _parser().read(words)
+    code = exit_status("kubectl npu", lambda: _answered(asked))
+    if code and not words:
+        say(f"{_PURPOSE} (see kubectl npu --help)", stream=sys.stderr)
+    return code
 
 
 def _answered(asked: argparse.Namespace) -> int:
@@ -78,7 +85,7 @@ def _answered(asked: argparse.Namespace) -> int:
 def _parser() -> CommandLine:
     parser = CommandLine(
         "kubectl npu",
-        "The NPUs of a cluster, their holders, and why a pod waits for one. Read only.",
+        f"{_PURPOSE}. It only reads.",
         commands={
             "(none)": "the NPUs by node: free, used, unhealthy, held by whom",
             "node NAME": "one node: its NPUs and how they are connected",
@@ -142,6 +149,11 @@ async def _credentials(asked: argparse.Namespace) -> tuple[Credentials, str]:
     if asked.context:
         raise ConfigError(
             f"there is no kubeconfig that could have the context {asked.context}: give --kubeconfig"
+        )
+    if "KUBERNETES_SERVICE_HOST" not in os.environ:  # this is no pod
+        raise ConfigError(
+            "there is no kubeconfig: $KUBECONFIG is not set, and there is no ~/.kube/config; "
+            "give --kubeconfig FILE"
         )
     return load_credentials(None), "default"
 

@@ -40,7 +40,10 @@ async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], 
 async def overview(client: KubeClient, driver: str, *, is_wide: bool) -> Output:
     """The cluster by node; wide has a row for each device."""
     nodes, doubts = await _fleet(client, driver)
-    lines = npu_words.device_lines(nodes) if is_wide else npu_words.fleet_lines(nodes)
+    lines = [npu_words.summary(nodes, driver)]
+    if nodes:
+        rows = npu_words.device_lines(nodes) if is_wide else npu_words.fleet_lines(nodes)
+        lines += ["", *rows]
     return (*lines, *npu_words.doubt_lines(doubts)), npu_wire.fleet_wire(nodes, doubts)
 
 

@@ -14,7 +14,7 @@ from trio_npu_dra.tools.cluster.explain.explanation import (
     Outcome,
 )
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
-from trio_npu_dra.tools.cluster.explain.words import ask_words, loss_words, names_of
+from trio_npu_dra.tools.cluster.explain.words import ask_words, counted, loss_words, names_of
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow, Ring
 
 _NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "UNHEALTHY", "WHOLE RINGS")
@@ -31,11 +31,21 @@ _MEANS = {
 _NODES = 12
 
 
+def summary(nodes: Sequence[NodeRow], driver: str) -> str:
+    """`12 devices of npu.huawei.com on 2 nodes: 5 free, 7 used, 1 unhealthy`."""
+    whose = driver or "any driver"
+    if not nodes:
+        return f"no device of {whose} is published"
+    devices = counted(sum(len(node.whole) for node in nodes), "device")
+    free = sum(node.free for node in nodes)
+    used = sum(node.used for node in nodes)
+    unhealthy = sum(node.unhealthy for node in nodes)
+    states = f"{free} free, {used} used, {unhealthy} unhealthy"
+    return f"{devices} of {whose} on {counted(len(nodes), 'node')}: {states}"
+
+
 def fleet_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
     """A row for each node, and one for each holder on it."""
-    if not nodes:
-        yield "no device is published"
-        return
     yield from table.lines([_NODE, *map(_node_cells, nodes)])
     holders = [row for node in nodes for row in _holder_rows(node)]
     if holders:
@@ -90,8 +100,8 @@ def _holder_rows(node: NodeRow) -> Iterator[tuple[str, ...]]:
 
 def device_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
     """A row for each device."""
-    rows = [_device_cells(node.node, row) for node in nodes for row in node.devices]
-    yield from table.lines([_DEVICE, *rows]) if rows else ["no device is published"]
+    rows = (_device_cells(node.node, row) for node in nodes for row in node.devices)
+    yield from table.lines([_DEVICE, *rows])
     yield from _other_lines(nodes)
 
 
