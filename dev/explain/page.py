@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.terminal_theme import DEFAULT_TERMINAL_THEME
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 
 from dev.explain.reasons import REASONS
 from dev.explain.scene import scene
@@ -22,22 +22,29 @@ from trio_npu_dra.tools.cli.npu_words import explanation_lines
 PAGE = Path(__file__).parents[2] / "docs/kubectl-npu.md"
 PICTURES: Final = {
     "kubectl-npu": (100, ("", "explain large")),
-    "kubectl-npu-node": (132, ("node n2", "why-unhealthy n2/npu-3")),
+    "kubectl-npu-unhealthy": (100, ("why-unhealthy n2/npu-3",)),
 }
 """Terminals by the names of their files in docs/assets: their columns, and commands."""
 _SVG: Final = """\
 <svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font: {char_height}px/{line_height}px monospace; }}
+.terminal {{ fill: #fff; stroke: #bbb }}
 {styles}
+@media (prefers-color-scheme: dark) {{
+.terminal {{ fill: #0d1117; stroke: #555 }}
+dark styles
+}}
 </style>
-<rect width="100%" height="100%" rx="8" fill="#fff" stroke="#bbb"/>
+<rect class="terminal" width="100%" height="100%" rx="8"/>
 <g transform="translate(9, 9)" class="{unique_id}-matrix">
 {backgrounds}{matrix}
 </g>
 </svg>
 """
 """Without the window and the fonts of the web that rich puts around it."""
+_YELLOW: Final = ("#808000", "#6a6a00")
+"""That of the light theme, which is too pale on white, and one that is read (WCAG 2, AA)."""
 _UNUSED = re.compile(r' clip-path="[^"]*"|<text [^>]*>\n</text>')
 """References to what is left out, and the ends of lines."""
 _BLOCK = re.compile(r"(```console\n\$ kubectl npu(?: (?P<words>[^\n]*))?\n).*?(```\n)", re.DOTALL)
@@ -65,7 +72,11 @@ def picture(name: str) -> str:
         console.print("\n" * bool(at) + f"$ kubectl npu {words}".rstrip(), style="bold")
         for line in printed(words).splitlines():
             console.print(styled(line))
-    drawn = console.export_svg(theme=DEFAULT_TERMINAL_THEME, code_format=_SVG, unique_id=name)
+    light = console.export_svg(
+        theme=DEFAULT_TERMINAL_THEME, code_format=_SVG, unique_id=name, clear=False
+    )
+    dark = console.export_svg(theme=SVG_EXPORT_THEME, code_format="{styles}", unique_id=name)
+    drawn = light.replace(*_YELLOW).replace("dark styles", dark)
     return _UNUSED.sub("", drawn)
 
 

@@ -4,9 +4,10 @@
 http://localhost:8000 and follows changes. Both need no network.
 
 `check` builds the site and opens each page in Chromium: it fails on what axe-core finds serious or
-critical, on pages that do not fit a telephone, and on what comes from another host. It writes
-screenshots into build/screenshots. It needs chromium, node and npm (on Debian the packages of these
-names), and npm's registry to install what dev/site/browser/package-lock.json has.
+critical, on pages that do not fit a telephone, on pictures that cannot be read, and on what comes
+from another host. It writes screenshots into build/screenshots. It needs chromium, node and npm (on
+Debian the packages of these names), and npm's registry to install what
+dev/site/browser/package-lock.json has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-// The theme puts wide tables into boxes that scroll, which a keyboard cannot reach by itself.
+// Wide tables and drawings stand in boxes that scroll, which a keyboard cannot reach by itself.
+const BOXES = ".md-typeset__scrollwrap, .md-typeset p:has(> img[src$='.svg'])";
 new MutationObserver(() => {
-  for (const box of document.querySelectorAll(".md-typeset__scrollwrap:not([tabindex])")) {
-    box.tabIndex = 0;
-  }
+  for (const box of document.querySelectorAll(BOXES)) box.tabIndex = 0;
 }).observe(document, { childList: true, subtree: true });

@@ -3,7 +3,8 @@
 // usage: node look.mjs URL CHROMIUM PICTURES PAGE...
 //
 // Prints a line for each problem: what axe-core finds serious or critical, a page that is wider than a
-// telephone, what is asked of another host, and errors of scripts. The last line counts what was seen.
+// telephone, a picture that is broken, of the other scheme or with too small words, what is asked of
+// another host, and errors of scripts. The last line counts what was seen.
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -12,6 +13,8 @@ import { chromium } from "playwright-core";
 const [url, executablePath, pictures, ...pages] = process.argv.slice(2);
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const NARROW = 390;
+const SMALLEST_WORDS = 9; // in pixels
+const MIDDLE = (255 + 3 * 127) / 4; // of red, green, blue and an alpha that is 255 everywhere
 const SHOWN = ["index.html", "concepts.html", "guides/unhealthy.html", "reference/flags.html"];
 const LOOKS = [
   { scheme: "light", width: 1280, height: 800 },
@@ -21,6 +24,32 @@ const LOOKS = [
 ];
 
 const found = new Set();
+
+// What is wrong with a picture, as a person sees it.
+async function problems(tab, picture, scheme) {
+  const wrong = [];
+  const words = await picture.evaluate(async (image) => {
+    if (!image.complete || !image.naturalWidth) return 0;
+    const drawn = await (await fetch(image.src)).text();
+    const scale = image.clientWidth / drawn.match(/viewBox="0 0 (\d+)/)[1];
+    return Math.min(...[...drawn.matchAll(/font: (\d+)px/g)].map(([, size]) => size * scale));
+  });
+  if (!words) return ["is broken"];
+  if (words < SMALLEST_WORDS) wrong.push(`has words of ${words.toFixed(1)} pixels`);
+  const shot = (await picture.screenshot()).toString("base64");
+  const brightness = await tab.evaluate(async (data) => {
+    const image = new Image();
+    image.src = `data:image/png;base64,${data}`;
+    await image.decode();
+    const sheet = new OffscreenCanvas(image.width, image.height).getContext("2d");
+    sheet.drawImage(image, 0, 0);
+    const dots = sheet.getImageData(0, 0, image.width, image.height).data;
+    return dots.reduce((sum, value) => sum + value, 0) / dots.length;
+  }, shot);
+  if (brightness > MIDDLE === (scheme === "dark")) wrong.push(`is not ${scheme}`);
+  return wrong;
+}
+
 mkdirSync(pictures, { recursive: true });
 const browser = await chromium.launch({
   executablePath,
@@ -52,6 +81,11 @@ for (const { scheme, width, height } of LOOKS) {
     }
     const wide = await tab.evaluate(() => document.documentElement.scrollWidth);
     if (wide > width) found.add(`${name} is ${wide} pixels wide on a screen of ${width}`);
+    for (const picture of await tab.locator("article img").all()) {
+      for (const problem of await problems(tab, picture, scheme)) {
+        found.add(`${name} ${scheme} ${width}: ${await picture.getAttribute("src")} ${problem}`);
+      }
+    }
     if (SHOWN.includes(name)) {
       const file = `${name.replaceAll("/", "-").replace(".html", "")}-${scheme}-${width}.png`;
       await tab.screenshot({ path: join(pictures, file) });
