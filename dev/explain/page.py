@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
+from rich.text import Text
 
 from dev.explain.reasons import REASONS
 from dev.explain.scene import scene
 from dev.explain.static_api import StaticApi, served
-from trio_npu_dra.tools.cli.kubectl_npu import main, styled
+from trio_npu_dra.tools.cli.kubectl_npu import main
 from trio_npu_dra.tools.cli.npu_words import explanation_lines
+from trio_npu_dra.tools.cli.styled import plain
 
 PAGE = Path(__file__).parents[2] / "docs/kubectl-npu.md"
 PICTURES: Final = {
@@ -25,6 +29,7 @@ PICTURES: Final = {
     "kubectl-npu-unhealthy": (100, ("why-unhealthy n2/npu-3",)),
 }
 """Terminals by the names of their files in docs/assets: their columns, and commands."""
+_TERMINAL: Final = {"FORCE_COLOR": "1", "NO_COLOR": "", "TERM": "xterm"}
 _SVG: Final = """\
 <svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
@@ -51,13 +56,14 @@ _BLOCK = re.compile(r"(```console\n\$ kubectl npu(?: (?P<words>[^\n]*))?\n).*?(`
 _TABLE = re.compile(r"(<!-- reasons -->\n).*?(<!-- end of reasons -->\n)", re.DOTALL)
 
 
-def printed(words: str) -> str:
+def printed(words: str, **environment: str) -> str:
     """What a command prints about the scene."""
     output = io.StringIO()
     with (
         tempfile.TemporaryDirectory() as name,
         served(StaticApi(scene()), Path(name)) as kubeconfig,
         redirect_stdout(output),
+        patch.dict(os.environ, environment),
     ):
         status = main([*words.split(), "--kubeconfig", str(kubeconfig)])
     assert status == 0
@@ -70,8 +76,7 @@ def picture(name: str) -> str:
     console = Console(record=True, file=io.StringIO(), width=columns, highlight=False)
     for at, words in enumerate(commands):
         console.print("\n" * bool(at) + f"$ kubectl npu {words}".rstrip(), style="bold")
-        for line in printed(words).splitlines():
-            console.print(styled(line))
+        console.print(Text.from_ansi(printed(words, **_TERMINAL).rstrip()))
     light = console.export_svg(
         theme=DEFAULT_TERMINAL_THEME, code_format=_SVG, unique_id=name, clear=False
     )
@@ -85,7 +90,7 @@ def reasons_table() -> Iterator[str]:
     yield "| reason | what `kubectl npu explain train` says first |"
     yield "|---|---|"
     for reason in REASONS:
-        sentence = next(explanation_lines(reason.explained()))
+        sentence = plain(next(explanation_lines(reason.explained())))
         yield f"| {reason.title} | {sentence.replace('|', chr(92) + '|')} |"
 
 

@@ -84,6 +84,25 @@ def test_colours_are_for_terminals(cluster: Cluster, monkeypatch: pytest.MonkeyP
     assert "\x1b[1;31munhealthy\x1b[0m" in coloured
 
 
+def test_words_have_a_colour_by_what_they_say(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a name nor a denied word has one: `none is free`, `is not unhealthy`."""
+    cluster.api.objects.append(claim("unhealthy", ask(count=9)))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+
+    waiting = cluster.run("explain", "claim/unhealthy")[1].splitlines()[0]
+    healthy = cluster.run("why-unhealthy", "n1/npu-6")[1].splitlines()[0]
+
+    begin, _, sentence = waiting.partition(": ")
+    assert begin == "\x1b[1mclaim default/unhealthy\x1b[0m \x1b[33mwaits\x1b[0m"
+    assert sentence.startswith("request npu of claim default/unhealthy wants 9 devices ")
+    assert "\x1b" not in sentence
+    assert healthy == (
+        "\x1b[1mnpu-6 of n1\x1b[0m is \x1b[32mnot unhealthy\x1b[0m: no taint keeps claims away"
+    )
+
+
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])
 def test_a_reader_that_has_seen_enough_is_no_error(
     cluster: Cluster, form: str, monkeypatch: pytest.MonkeyPatch

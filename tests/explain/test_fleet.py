@@ -5,6 +5,7 @@ from __future__ import annotations
 from dev.explain.reasons import held, npu
 from dev.explain.world import DRIVER, Wire, ask, claim, device, slice_, view_of, with_results
 from trio_npu_dra.tools.cli.npu_words import device_lines, fleet_lines, summary
+from trio_npu_dra.tools.cli.styled import plain
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
 
 
@@ -16,7 +17,7 @@ def _said(*objects: Wire, is_wide: bool = False) -> list[str]:
     """The lines, with one space between words."""
     nodes = _nodes(*objects)
     lines = device_lines(nodes) if is_wide else fleet_lines(nodes)
-    return [" ".join(line.split()) for line in lines]
+    return [" ".join(plain(line).split()) for line in lines]
 
 
 def _cut_slice() -> Wire:

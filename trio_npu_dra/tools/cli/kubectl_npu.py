@@ -24,14 +24,13 @@ from trio_npu_dra.kit.api.kubeconfig import read_context
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.base.command_line import CommandLine
 from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Gone, NotFound, Unavailable
-from trio_npu_dra.kit.base.terminal import ExitCode, exit_status, say, visible
+from trio_npu_dra.kit.base.terminal import ExitCode, exit_status, say
 from trio_npu_dra.revision import USER_AGENT, full_version
 from trio_npu_dra.tools.login.login import files_of_person, log_in
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from trio_npu_dra.tools.cli.npu_answers import Output
+    from trio_npu_dra.tools.cli.styled import Line
 
 _LIBRARIES: Final = ("cel", "rich")
 _PURPOSE: Final = (
@@ -41,12 +40,6 @@ _PAUSE: Final = 0.3
 """Seconds after a change, in which further ones come."""
 _LONGEST: Final = 60.0
 """Seconds after which all is read again without a change."""
-_STYLES: Final = {
-    "bold red": (r"\bunhealthy\b", r"\bfails\b", r"<- too few"),
-    "yellow": (r"\bwaits\b", r"\bis undecided\b", r"\bshared\b"),
-    "green": (r"\bfree\b", r"\bhas its devices\b", r"\bcan be served\b", r"could serve it"),
-    "bold": (r"^[A-Z][A-Z ]+$", r"^claim \S+", r"^pod \S+"),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -252,7 +245,7 @@ async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
     raise NotFound(f"there is no {words} {name} in {where}")
 
 
-def _print(lines: Iterable[str], wire: Mapping[str, Any], form: str) -> None:
+def _print(lines: Iterable[Line], wire: Mapping[str, Any], form: str) -> None:
     if form == "json":
         say(*json.dumps(wire, indent=2).splitlines())
         return
@@ -261,22 +254,13 @@ def _print(lines: Iterable[str], wire: Mapping[str, Any], form: str) -> None:
         return
     from rich.console import Console  # noqa: PLC0415
 
+    from trio_npu_dra.tools.cli.styled import text  # noqa: PLC0415
+
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
         for line in lines:
-            console.print(styled(line))
+            console.print(text(line))
     print(captured.get(), end="", flush=True)  # noqa: T201 - its lines are styled
-
-
-def styled(line: str) -> Text:
-    """A line for people in the colours of a terminal."""
-    from rich.text import Text  # noqa: PLC0415
-
-    text = Text(visible(line))
-    for style, patterns in _STYLES.items():
-        for pattern in patterns:
-            text.highlight_regex(pattern, style)
-    return text
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
 from trio_npu_dra.kit.base.errors import DriverError, NotFound
 from trio_npu_dra.tools.cli import npu_wire, npu_words
+from trio_npu_dra.tools.cli.styled import Line
 from trio_npu_dra.tools.cli.topology import Topology, matrix
 from trio_npu_dra.tools.cluster.cel.apart import apart
 from trio_npu_dra.tools.cluster.diagnosis import diagnosis, find
@@ -27,7 +28,7 @@ from trio_npu_dra.tools.cluster.gather import (
 from trio_npu_dra.tools.cluster.objects import Claim
 from trio_npu_dra.tools.cluster.pods import Pod
 
-Output = tuple[Iterable[str], dict[str, Any]]
+Output = tuple[Iterable[Line], dict[str, Any]]
 """Lines for people, and the facts as data."""
 
 
@@ -57,7 +58,7 @@ async def node(client: KubeClient, name: str, driver: str) -> Output:
     nodes = [row for row in rows if row.node == name]
     if not nodes:
         raise NotFound(f"node {name} has no devices of {driver or 'any driver'}")
-    lines = list(npu_words.device_lines(nodes))
+    lines: list[Line] = [*npu_words.device_lines(nodes)]
     chips = sorted(_chips(nodes[0].whole), key=lambda chip: chip.physical_id)
     if chips:
         board = Board(chips=tuple(chips))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trio_npu_dra.ascend import fact_names
-from trio_npu_dra.tools.cli import table
+from trio_npu_dra.tools.cli.styled import Line, Part, Style, Styled, parts, table
 from trio_npu_dra.tools.cluster.diagnosis import Diagnosis
 from trio_npu_dra.tools.cluster.explain.explanation import (
     ClaimReport,
@@ -15,46 +15,59 @@ from trio_npu_dra.tools.cluster.explain.explanation import (
 )
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
 from trio_npu_dra.tools.cluster.explain.words import ask_words, counted, loss_words, names_of
-from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow, Ring
+from trio_npu_dra.tools.cluster.fleet import DeviceRow, DeviceState, NodeRow, Ring
 
 _NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "UNHEALTHY", "WHOLE RINGS")
 _HOLDER = ("HELD BY", "NODE", "DEVICES")
 _DEVICE = ("NODE", "DEVICE", "MODEL", "MEMORY", "STATE", "RING", "NUMA", "TAINTS", "HELD BY")
-_MEANS = {
-    Outcome.GIVEN: "has its devices",
+_MEANS: Mapping[Outcome, Part] = {
+    Outcome.GIVEN: Styled("has its devices", Style.GOOD),
     Outcome.ENDED: "has ended",
-    Outcome.FREE: "can be served",
-    Outcome.WAITS: "waits",
-    Outcome.FAILS: "fails",
-    Outcome.UNDECIDED: "is undecided",
+    Outcome.FREE: Styled("can be served", Style.GOOD),
+    Outcome.WAITS: Styled("waits", Style.WARNING),
+    Outcome.FAILS: Styled("fails", Style.BAD),
+    Outcome.UNDECIDED: Styled("is undecided", Style.WARNING),
+}
+_STATES: Mapping[DeviceState, Part] = {
+    DeviceState.FREE: Styled("free", Style.GOOD),
+    DeviceState.USED: "used",
+    DeviceState.SHARED: Styled("shared", Style.WARNING),
 }
 _NODES = 12
 
 
-def summary(nodes: Sequence[NodeRow], driver: str) -> str:
+def summary(nodes: Sequence[NodeRow], driver: str) -> Line:
     """`12 devices of npu.huawei.com on 2 nodes: 5 free, 7 used, 1 unhealthy`."""
     whose = driver or "any driver"
     if not nodes:
         return f"no device of {whose} is published"
     devices = counted(sum(len(node.whole) for node in nodes), "device")
-    free = sum(node.free for node in nodes)
-    used = sum(node.used for node in nodes)
+    free = f"{sum(node.free for node in nodes)} free"
+    used = f"{sum(node.used for node in nodes)} used"
     unhealthy = sum(node.unhealthy for node in nodes)
-    states = f"{free} free, {used} used, {unhealthy} unhealthy"
-    return f"{devices} of {whose} on {counted(len(nodes), 'node')}: {states}"
+    about = f"{devices} of {whose} on {counted(len(nodes), 'node')}"
+    return f"{about}: {free}, {used}, ", _red_unless_zero(unhealthy, " unhealthy")
 
 
-def fleet_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
+def _red_unless_zero(count: int, words: str = "") -> str | Styled:
+    return Styled(f"{count}{words}", Style.BAD) if count else f"{count}{words}"
+
+
+def fleet_lines(nodes: Sequence[NodeRow]) -> Iterator[Line]:
     """A row for each node, and one for each holder on it."""
-    yield from table.lines([_NODE, *map(_node_cells, nodes)])
+    yield from table([_titles(_NODE), *map(_node_cells, nodes)])
     holders = [row for node in nodes for row in _holder_rows(node)]
     if holders:
         yield ""
-        yield from table.lines([_HOLDER, *holders])
+        yield from table([_titles(_HOLDER), *holders])
     yield from _other_lines(nodes)
 
 
-def _other_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
+def _titles(words: Sequence[str]) -> tuple[Line, ...]:
+    return tuple((Styled(word, Style.TITLE),) for word in words)
+
+
+def _other_lines(nodes: Sequence[NodeRow]) -> Iterator[Line]:
     """Held devices that the driver has withdrawn, and pools that look free and are not."""
     withdrawn = {
         node.node: [row.device.name for row in node.devices if not row.is_published]
@@ -66,14 +79,15 @@ def _other_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
     yield from _listed("no devices are allocated here (Kubernetes 1.36 and later)", flaws)
 
 
-def _node_cells(node: NodeRow) -> tuple[str, ...]:
-    numbers = (node.free, node.used, node.unhealthy)
+def _node_cells(node: NodeRow) -> tuple[Line, ...]:
     return (
         node.node,
         str(len(node.whole)),
         _distinct(row.model for row in node.whole),
         _distinct(row.memory for row in node.whole),
-        *map(str, numbers),
+        str(node.free),
+        str(node.used),
+        (_red_unless_zero(node.unhealthy),),
         _rings(node.rings),
     )
 
@@ -98,14 +112,14 @@ def _holder_rows(node: NodeRow) -> Iterator[tuple[str, ...]]:
         yield words, node.node, ", ".join(names)
 
 
-def device_lines(nodes: Sequence[NodeRow]) -> Iterator[str]:
+def device_lines(nodes: Sequence[NodeRow]) -> Iterator[Line]:
     """A row for each device."""
     rows = (_device_cells(node.node, row) for node in nodes for row in node.devices)
-    yield from table.lines([_DEVICE, *rows])
+    yield from table([_titles(_DEVICE), *rows])
     yield from _other_lines(nodes)
 
 
-def _device_cells(node: str, row: DeviceRow) -> tuple[str, ...]:
+def _device_cells(node: str, row: DeviceRow) -> tuple[Line, ...]:
     return (
         node,
         row.device.name,
@@ -119,19 +133,22 @@ def _device_cells(node: str, row: DeviceRow) -> tuple[str, ...]:
     )
 
 
-def _state(row: DeviceRow) -> str:
+def _state(row: DeviceRow) -> Line:
     if not row.is_published:
         return f"{row.state}, withdrawn"
-    return f"{row.state}, unhealthy" if row.is_unhealthy else row.state
+    state = _STATES[row.state]
+    return (state, ", ", Styled("unhealthy", Style.BAD)) if row.is_unhealthy else (state,)
 
 
-def explanation_lines(explanation: Explanation) -> Iterator[str]:
+def explanation_lines(explanation: Explanation) -> Iterator[Line]:
     """The sentence, then its evidence."""
-    yield f"{explanation.subject} {_MEANS[explanation.outcome]}: {explanation.sentence}"
+    subject = Styled(explanation.subject, Style.TITLE)
+    yield subject, " ", _MEANS[explanation.outcome], f": {explanation.sentence}"
     for report in explanation.claims:
         yield from _claim_lines(report)
     shown = explanation.nodes[:_NODES]
-    yield from _listed("nodes", (f"{name}: {why or 'could serve it'}" for name, why in shown))
+    able = Styled("could serve it", Style.GOOD)
+    yield from _listed("nodes", ((f"{name}: ", why or able) for name, why in shown))
     if len(explanation.nodes) > _NODES:
         yield f"  and {len(explanation.nodes) - _NODES} more"
     yield from _listed("any one of these would help", explanation.helps)
@@ -139,22 +156,25 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     yield from _listed("events", explanation.events)
 
 
-def doubt_lines(doubts: Iterable[str]) -> Iterator[str]:
+def doubt_lines(doubts: Iterable[str]) -> Iterator[Line]:
     """What an answer does not weigh."""
     return _listed("not weighed here", doubts)
 
 
-def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
-    found = [f"  {line}" for line in lines]
+def _listed(title: str, lines: Iterable[Line]) -> Iterator[Line]:
+    found = [("  ", *parts(line)) for line in lines]
     if found:
-        yield from ("", title, *found)
+        yield ""
+        yield title
+        yield from found
 
 
-def _claim_lines(report: ClaimReport) -> Iterator[str]:
-    yield from ("", f"claim {report.title}: {report.state}")
+def _claim_lines(report: ClaimReport) -> Iterator[Line]:
+    yield ""
+    yield Styled(f"claim {report.title}", Style.TITLE), f": {report.state}"
     if report.given:
         rows = [_given_cells(one) for one in report.given]
-        yield from (f"  {line}" for line in table.lines(rows))
+        yield from (("  ", *parts(line)) for line in table(rows))
         if report.funnels:
             yield "  what it could choose from, were it allocated now:"
     for one in report.funnels:
@@ -167,18 +187,18 @@ def _given_cells(one: GivenDevice) -> tuple[str, ...]:
     return one.request, f"{one.device.name} of {one.device.pool}", facts, one.now
 
 
-def _funnel_lines(one: Funnel) -> Iterator[str]:
+def _funnel_lines(one: Funnel) -> Iterator[Line]:
     width = max(len(str(step.left)) for step in one.steps)
     for at, step in enumerate(one.steps):
-        mark = "  <- too few" if at == one.short else ""
+        mark = ("  ", Styled("<- too few", Style.BAD)) if at == one.short else ()
         most = ""
         if step.left and step.most < step.left:
             most = f", at most {step.most} on one node"
-        yield f"    {step.left:>{width}} {step.counting}{most}{mark}"
+        yield f"    {step.left:>{width}} {step.counting}{most}", *mark
         yield from (f"    {' ' * width}   {line}" for line in _losses(step))
 
 
-def _losses(step: FunnelStep) -> Iterator[str]:
+def _losses(step: FunnelStep) -> Iterator[Line]:
     for loss in step.losses[:4]:
         devices = f" ({names_of(loss.devices)})" if loss.devices else ""
         yield f"{loss_words([loss])}{devices}"
@@ -186,17 +206,18 @@ def _losses(step: FunnelStep) -> Iterator[str]:
         yield f"and {len(step.losses) - 4} more reasons"
 
 
-def diagnosis_lines(unhealthy: Diagnosis) -> Iterator[str]:
+def diagnosis_lines(unhealthy: Diagnosis) -> Iterator[Line]:
     """What is wrong with a device, and its holders."""
     taints = ", ".join(unhealthy.row.taints)
+    title = Styled(unhealthy.title, Style.TITLE)
     if not unhealthy.row.is_published:
-        yield f"{unhealthy.title} is not published any more, and a claim holds it"
+        yield title, " is not published any more, and a claim holds it"
     elif unhealthy.row.is_unhealthy:
-        yield f"{unhealthy.title} is unhealthy: {taints}"
+        yield title, " is ", Styled("unhealthy", Style.BAD), f": {taints}"
     elif unhealthy.row.is_barred:
-        yield f"{unhealthy.title} is not unhealthy, and no claim gets it: {taints}"
+        yield title, f" is not unhealthy, and no claim gets it: {taints}"
     else:
-        yield f"{unhealthy.title} is not unhealthy: no taint keeps claims away"
+        yield title, " is ", Styled("not unhealthy", Style.GOOD), ": no taint keeps claims away"
     yield from _listed("taints", unhealthy.taints)
     yield from _listed("touched", dict.fromkeys(one.words for one in unhealthy.row.holders))
     yield from _listed("events", unhealthy.events)

@@ -1,0 +1,65 @@
+"""Lines for people, whose words get their styles where they are made; and tables of such lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rich.text import Text
+
+from trio_npu_dra.kit.base.terminal import visible
+
+
+class Style(StrEnum):
+    """What a style says, and how it looks, in the words of rich."""
+
+    GOOD = "green"
+    WARNING = "yellow"
+    BAD = "bold red"
+    TITLE = "bold"
+
+
+@dataclass(frozen=True, slots=True)
+class Styled:
+    """Words with a style."""
+
+    text: str
+    style: Style
+
+
+Part = str | Styled
+Line = str | tuple[Part, ...]
+"""A line, or a cell of a table."""
+
+
+def parts(line: Line) -> tuple[Part, ...]:
+    """The words of a line, for a line that has them and more."""
+    return (line,) if isinstance(line, str) else line
+
+
+def plain(line: Line) -> str:
+    """A line without its styles."""
+    return "".join(part if isinstance(part, str) else part.text for part in parts(line))
+
+
+def table(rows: Sequence[Sequence[Line]]) -> Iterator[Line]:
+    """The rows with columns below each other; all have the same number of cells."""
+    widths = [max(len(plain(cell)) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line: list[Part] = []
+        for cell, width in zip(row, widths, strict=True):
+            line += (*parts(cell), " " * (width + 2 - len(plain(cell))))
+        yield tuple(line)
+
+
+def text(line: Line) -> Text:
+    """A line for rich, in which everything shows, and nothing of others' words is a style."""
+    found = Text()
+    for part in parts(line):
+        if isinstance(part, str):
+            found.append(visible(part))
+        else:
+            found.append(visible(part.text), part.style)
+    found.rstrip()
+    return found
