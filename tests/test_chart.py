@@ -21,7 +21,8 @@ from dev.site.chart_values import (
 )
 from dev.site.chart_values import values as documented
 from trio_npu_dra import __version__
-from trio_npu_dra.agent.settings import Settings, flag
+from trio_npu_dra.agent.flags import flag
+from trio_npu_dra.agent.settings import Settings
 
 DEFAULTS = yaml.safe_load(VALUES.read_text(encoding="utf-8"))
 DESCRIBED = json.loads(SCHEMA.read_text(encoding="utf-8"))

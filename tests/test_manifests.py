@@ -13,13 +13,8 @@ import yaml
 from trio_npu_dra import __version__
 from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
-from trio_npu_dra.agent.settings import (
-    MeetingSettings,
-    Settings,
-    add_flags,
-    environment_variable,
-    flag,
-)
+from trio_npu_dra.agent.flags import add_flags, environment_variable, flag
+from trio_npu_dra.agent.settings import MeetingSettings, Settings
 from trio_npu_dra.ascend.model import ChipHealth, Fault, FaultLevel
 from trio_npu_dra.kit.kubelet.probes import CALL_SECONDS
 

@@ -12,7 +12,8 @@ import trio
 from dev.rig.looking import SERVER
 from dev.rig.waiting import until
 from trio_npu_dra.agent import daemon
-from trio_npu_dra.agent.settings import Settings, environment_variable
+from trio_npu_dra.agent.flags import environment_variable
+from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.kit.api.objects import (
     Allocation,
     AllocationResult,

@@ -7,24 +7,15 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, Literal, get_args, get_origin
-
-from annotated_types import Ge, Le
-from pydantic.fields import FieldInfo
+from typing import Final
 
 import trio_npu_dra
 from dev.site import words
 from trio_npu_dra.agent.cli import main
 from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED, TaintPolicy
+from trio_npu_dra.agent.flags import Flag, flags
 from trio_npu_dra.agent.report.news import Reason
-from trio_npu_dra.agent.settings import (
-    MeetingSettings,
-    NodeSettings,
-    PluginSettings,
-    Settings,
-    environment_variable,
-    flag,
-)
+from trio_npu_dra.agent.settings import MeetingSettings, NodeSettings, PluginSettings, Settings
 from trio_npu_dra.ascend.faults import packaged_table
 from trio_npu_dra.ascend.model import FaultLevel
 from trio_npu_dra.kit.base import errors
@@ -44,18 +35,16 @@ def flags_page() -> str:
     commands = _table(
         ("command", "does"), ((f"`npu-dra {name}`", text) for name, text in main.COMMANDS.items())
     )
+    groups: dict[str, list[str]] = {}
+    for field, each in flags(Settings):
+        groups.setdefault(each.group, []).append(_about(field, each))
     given = "".join(
-        f"### `{flag(name)}`\n\n"
-        f"{field.description[0].upper()}{field.description[1:]}{_values(field)}.\n\n"
-        f"{_default(field)}. Variable: `{environment_variable(name)}`."
-        f"{f' See {words.FLAGS[name]}.' if name in words.FLAGS else ''}\n\n"
-        for name, field in sorted(Settings.model_fields.items())
-        if field.description
+        f"### {group.capitalize()}\n\n{''.join(sorted(parts))}" for group, parts in groups.items()
     )
     parts = [
-        f"- `npu-dra {command}` takes of these {', '.join(f'`{flag(name)}`' for name in fields)}.\n"
+        f"- `npu-dra {command}` takes of these {', '.join(sorted(names))}.\n"
         for command, settings in _OF_OTHERS.items()
-        for fields in [sorted(settings.model_fields)]
+        for names in [[f"`{each.name}`" for _, each in flags(settings)]]
     ]
     return (
         f"# Commands and flags\n\n{_MADE}{commands}\n"
@@ -146,19 +135,21 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "Required"
-    return "Default: " + (f"`{field.default}`" if field.default not in {None, ""} else "none")
-
-
-def _values(field: FieldInfo) -> str:
-    """What values a field takes, if there are few or they have limits."""
-    if get_origin(field.annotation) is Literal:
-        return f" ({', '.join(f'`{value}`' for value in get_args(field.annotation))})"
-    least = [limit.ge for limit in field.metadata if isinstance(limit, Ge)]
-    most = [limit.le for limit in field.metadata if isinstance(limit, Le)]
-    return f" (`{least[0]}` to `{most[0]}`)" if least and most else ""
+def _about(field: str, shown: Flag) -> str:
+    """A flag: what it does, what it takes, its default and variable, and where more is said."""
+    if shown.choices:
+        takes = ", ".join(f"`{choice}`" for choice in shown.choices)
+    else:
+        takes = ", ".join(filter(None, (f"`{shown.metavar}`", shown.limits or shown.expected)))
+    if shown.default is None:
+        default = "Required"
+    else:
+        default = "Default: " + (f"`{shown.default}`" if shown.default else "none")
+    more = f" See {words.FLAGS[field]}." if field in words.FLAGS else ""
+    return (
+        f"#### `{shown.name}`\n\n{shown.description[0].upper()}{shown.description[1:]}.\n\n"
+        f"Takes: {takes}. {default}. Variable: `{shown.variable}`.{more}\n\n"
+    )
 
 
 def _leaves(*roots: type[errors.DriverError]) -> Iterator[type[errors.DriverError]]:

@@ -35,6 +35,7 @@ ROOMS = {
     *("agent.handout", "agent.holds"),
     *("agent.control.server", "agent.report.device_health"),
     *("agent.observe.inbox", "agent.observe.latency", "agent.observe.self_check"),
+    "agent.flags",
     "agent.settings",
 }
 """The same of our own: rooms, or modules of those that are not needed as a whole."""

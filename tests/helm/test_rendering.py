@@ -14,7 +14,8 @@ from dev.cluster.processes import ClusterError, run
 from dev.site.chart_values import CHART, ROOT
 from tests.helm.chart import Objects, kustomized, objects, template, without_labels
 from trio_npu_dra import __version__
-from trio_npu_dra.agent.settings import Settings, add_flags
+from trio_npu_dra.agent.flags import add_flags
+from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.model import ChipFamily
 
 NAME = "ascend-npu-dra-kubeletplugin"

@@ -6,9 +6,10 @@ import re
 
 from tests.mindcluster.chips import a3, b4, duo, of_950
 from tests.test_manifests import ROOT, kustomization, load
+from trio_npu_dra.agent.flags import flag
 from trio_npu_dra.agent.mindcluster.device_info import NAMESPACE
 from trio_npu_dra.agent.mindcluster.node_facts import node_annotations, node_labels
-from trio_npu_dra.agent.settings import Settings, flag
+from trio_npu_dra.agent.settings import Settings
 
 FOLDER = "overlays/mindcluster"
 CHIPS = (b4(board_id=0x28), duo(0), a3(0), of_950(0))

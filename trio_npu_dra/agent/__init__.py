@@ -12,6 +12,7 @@ __all__ = [
     "daemon",
     "device_plugin",
     "devices",
+    "flags",
     "handout",
     "holds",
     "mindcluster",

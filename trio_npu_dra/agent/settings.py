@@ -6,12 +6,11 @@ variable, the variable over the default.
 
 from __future__ import annotations
 
-import argparse
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -23,10 +22,19 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
+from pydantic.config import JsonDict
 
+from trio_npu_dra.agent.flags import GROUP, Form, environment_variable, flag, flag_of
 from trio_npu_dra.kit.base.errors import ConfigError
 
-ENVIRONMENT_PREFIX = "NPU_DRA_"
+_NAMES: Final[JsonDict] = {GROUP: "names"}
+_PLACES: Final[JsonDict] = {GROUP: "files and folders"}
+_HEALTH: Final[JsonDict] = {GROUP: "health"}
+_DEVICE_PLUGIN: Final[JsonDict] = {GROUP: "device plugin"}
+_PARTS: Final[JsonDict] = {GROUP: "shares and partitions"}
+_CONTAINERS: Final[JsonDict] = {GROUP: "containers"}
+_ENDPOINTS: Final[JsonDict] = {GROUP: "probes and metrics"}
+_LOG: Final[JsonDict] = {GROUP: "log"}
 
 _UID = r"^[0-9A-Za-z]([-0-9A-Za-z]*[0-9A-Za-z])?$"
 _SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
@@ -64,8 +72,27 @@ def _checked_mounts(text: str) -> str:
     return text
 
 
-NodeName = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)]
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+def _subdomain(longest: int) -> Form:
+    return Form(
+        metavar="NAME",
+        expected=f"at most {longest} of a-z, 0-9, - and ., with a letter or digit at both ends",
+    )
+
+
+DriverName = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=63), _subdomain(63)]
+NodeName = Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253), _subdomain(253)]
+PodUid = Annotated[
+    str,
+    StringConstraints(pattern=_UID, max_length=63),
+    Form(
+        metavar="UID",
+        expected="at most 63 letters, digits and -, with a letter or digit at both ends",
+    ),
+]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute), Form(metavar="PATH")]
+Port = Annotated[int, Field(ge=-1, le=65535), Form(metavar="PORT")]
+COUNT: Final = Form(metavar="COUNT")
+SECONDS: Final = Form(metavar="SECONDS", unit="seconds")
 
 
 class PluginSettings(BaseModel):
@@ -74,11 +101,14 @@ class PluginSettings(BaseModel):
     # A command validates one of these classes, which has the fields of its bases.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    driver_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=63)] = Field(
-        "npu.huawei.com", description="DRA driver name, also the vendor of the CDI kind"
+    driver_name: DriverName = Field(
+        "npu.huawei.com",
+        json_schema_extra=_NAMES,
+        description="DRA driver name, also the vendor of the CDI kind",
     )
     kubelet_plugins_directory_path: AbsolutePath = Field(
         Path("/var/lib/kubelet/plugins"),
+        json_schema_extra=_PLACES,
         description="folder in which the driver makes its own, for its socket and claim records",
     )
 
@@ -105,61 +135,91 @@ class PluginSettings(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise ConfigError(_explain(error, origins)) from None
+            raise ConfigError("; ".join(cls._refusals(error, origins))) from None
+
+    @classmethod
+    def _refusals(cls, error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
+        for problem in error.errors():
+            name = str(problem["loc"][0])
+            if problem["type"] == "missing":
+                yield f"{flag(name)} is missing: set it or {environment_variable(name)}"
+                continue
+            reason = (
+                problem["msg"].removeprefix("Value error, ")
+                if problem["type"] == "value_error"
+                else flag_of(name, cls.model_fields[name]).refusal(problem["input"])
+            )
+            yield f"{origins[name]}={problem['input']}: {reason}"
 
 
 class NodeSettings(PluginSettings):
     """Which NPUs a node has, and how they are published."""
 
     node_name: NodeName | None = Field(
-        None, description="name of this Node; without it the name of the host is taken"
+        None,
+        json_schema_extra=_NAMES,
+        description="name of this Node; without it the name of the host is taken",
     )
     host_root: AbsolutePath = Field(
-        Path("/"), description="folder where the host's root is mounted"
+        Path("/"), json_schema_extra=_PLACES, description="folder where the host's root is mounted"
     )
-    dev_root: AbsolutePath = Field(Path("/dev"), description="folder with the host's /dev")
-    sysfs_root: AbsolutePath = Field(Path("/sys"), description="folder with the host's /sys")
-    taint_effect: str = Field(
+    dev_root: AbsolutePath = Field(
+        Path("/dev"), json_schema_extra=_PLACES, description="folder with the host's /dev"
+    )
+    sysfs_root: AbsolutePath = Field(
+        Path("/sys"), json_schema_extra=_PLACES, description="folder with the host's /sys"
+    )
+    taint_effect: Annotated[str, Form(metavar="LEVEL=EFFECT,...")] = Field(
         "",
+        json_schema_extra=_HEALTH,
         description="taint effect of each level of health, as LEVEL=None|NoSchedule|NoExecute "
         "separated by commas; levels are those of Huawei's fault table, Unmonitored and Network",
     )
-    evict_after: Annotated[float, Field(ge=0, le=3600)] = Field(
+    evict_after: Annotated[float, Field(ge=0, le=3600), SECONDS] = Field(
         0.0,
+        json_schema_extra=_HEALTH,
         description="seconds that a fault must last before its taint is NoExecute, which evicts "
         "pods; until then it is NoSchedule",
     )
-    device_plugin: str = Field(
+    device_plugin: Annotated[str, Form(metavar="SELECTOR[=RESOURCE],...")] = Field(
         "",
+        json_schema_extra=_DEVICE_PLUGIN,
         description="NPUs to offer through the device plugin API instead of DRA: "
         "SELECTOR[=RESOURCE] separated by commas, where a selector is a physical id, a range such "
         "as 0-3, a family such as Ascend310P, or all; without a resource it is the one of "
         "Huawei's device plugin, such as huawei.com/Ascend910",
     )
-    device_plugin_shares: Annotated[int, Field(ge=1, le=100)] = Field(
+    device_plugin_shares: Annotated[int, Field(ge=1, le=100), COUNT] = Field(
         1,
+        json_schema_extra=_DEVICE_PLUGIN,
         description="how many pods may share one NPU of --device-plugin, each with a share as its "
         "device; 1 gives each NPU to one pod",
     )
     sharing: Literal["none", "shares"] = Field(
         "none",
+        json_schema_extra=_PARTS,
         description="whether several claims may share one NPU: shares divides each NPU into shares "
         "for schedulers to count, where the API server keeps allowMultipleAllocations",
     )
-    shares_per_npu: Annotated[int, Field(ge=2, le=63)] = Field(
-        8, description="how many shares an NPU, or a module, has with --sharing=shares"
+    shares_per_npu: Annotated[int, Field(ge=2, le=63), COUNT] = Field(
+        8,
+        json_schema_extra=_PARTS,
+        description="how many shares an NPU, or a module, has with --sharing=shares",
     )
     partitioning: Literal["none", "dynamic"] = Field(
         "none",
+        json_schema_extra=_PARTS,
         description="whether NPUs are split into vNPUs: dynamic publishes every possible partition "
         "of an NPU, and creates the vNPU when a claim gets it; it needs an API server that keeps "
         "shared counters (Kubernetes 1.36 and later)",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least severe log line to print"
+        "info", json_schema_extra=_LOG, description="least severe log line to print"
     )
     log_format: Literal["auto", "json", "text"] = Field(
-        "auto", description="form of log lines; auto is text on a terminal and JSON elsewhere"
+        "auto",
+        json_schema_extra=_LOG,
+        description="form of log lines; auto is text on a terminal and JSON elsewhere",
     )
 
     @field_validator("device_plugin_shares")
@@ -199,17 +259,23 @@ class MeetingSettings(NodeSettings):
 
     kubelet_registrar_directory_path: AbsolutePath = Field(
         Path("/var/lib/kubelet/plugins_registry"),
+        json_schema_extra=_PLACES,
         description="folder in which the kubelet looks for registration sockets",
     )
     kubelet_device_plugins_directory_path: AbsolutePath = Field(
         Path("/var/lib/kubelet/device-plugins"),
+        json_schema_extra=_PLACES,
         description="folder with the sockets of the kubelet and of device plugins",
     )
     cdi_root: AbsolutePath = Field(
-        Path("/etc/cdi"), description="folder in which the container runtime looks for CDI specs"
+        Path("/etc/cdi"),
+        json_schema_extra=_PLACES,
+        description="folder in which the container runtime looks for CDI specs",
     )
     kubeconfig: AbsolutePath | None = Field(
-        None, description="kubeconfig file; without it the pod's service account is used"
+        None,
+        json_schema_extra=_PLACES,
+        description="kubeconfig file; without it the pod's service account is used",
     )
 
 
@@ -219,57 +285,78 @@ class Settings(MeetingSettings):
     The Node's name has no default: the name of the host is the pod's where the daemon runs.
     """
 
-    node_name: NodeName = Field(description="name of this Node; also the name of the device pool")
-    pod_uid: Annotated[str, StringConstraints(pattern=_UID, max_length=63)] | None = Field(
+    node_name: NodeName = Field(
+        json_schema_extra=_NAMES, description="name of this Node; also the name of the device pool"
+    )
+    pod_uid: PodUid | None = Field(
         None,
+        json_schema_extra=_NAMES,
         description="UID of the driver's own pod: gives this instance its own socket names, so "
         "that the next one can start beside it",
     )
-    device_profile: Literal["npu"] = Field("npu", description="kind of device to serve")
-    pod_name: Annotated[str, StringConstraints(pattern=_SUBDOMAIN, max_length=253)] | None = Field(
+    device_profile: Literal["npu"] = Field(
+        "npu", json_schema_extra=_NAMES, description="kind of device to serve"
+    )
+    pod_name: NodeName | None = Field(
         None,
+        json_schema_extra=_NAMES,
         description="name of the driver's own pod: the kubelet's list of pods is trusted only once "
         "it contains this pod",
     )
     kubelet_pod_resources_directory_path: AbsolutePath = Field(
         Path("/var/lib/kubelet/pod-resources"),
+        json_schema_extra=_PLACES,
         description="folder with the socket on which the kubelet lists pods and their devices",
     )
     mindcluster_compat: bool = Field(
         False,
+        json_schema_extra=_DEVICE_PLUGIN,
         description="whether Node labels, annotations and a ConfigMap tell Volcano's Ascend plugin "
         "and MindCluster of the NPUs in huawei.com/Ascend910 and the like, and pods get the NPUs "
         "that Volcano chose; it needs the rights of k8s/overlays/mindcluster",
     )
 
-    container_library_path: str = Field(
+    container_library_path: Annotated[str, Form(metavar="PATH:...")] = Field(
         "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"
         ":/usr/local/Ascend/driver/lib64/driver:/usr/local/dcmi",
+        json_schema_extra=_CONTAINERS,
         description="folders with the Ascend driver's libraries in containers with an NPU, "
         "separated by colons; if empty, loaders find what the image sets",
     )
     container_libraries: Literal["ldcache", "env", "none"] = Field(
         "ldcache",
+        json_schema_extra=_CONTAINERS,
         description="how the loaders of containers with an NPU find these libraries: ldcache puts "
         "the folders into the container's /etc/ld.so.cache, env into LD_LIBRARY_PATH, which "
         "replaces the image's own, none leaves it to the image",
     )
-    extra_mount: Annotated[str, AfterValidator(_checked_mounts)] = Field(
+    extra_mount: Annotated[
+        str, AfterValidator(_checked_mounts), Form(metavar="HOST[:CONTAINER],...")
+    ] = Field(
         "",
+        json_schema_extra=_CONTAINERS,
         description="files and folders of the host that containers with an NPU get besides the "
         "Ascend driver's, read-only, where they exist: HOST[:CONTAINER] separated by commas",
     )
-    healthcheck_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
-        -1, description="TCP port of the grpc.health.v1 service, -1 turns it off"
+    healthcheck_port: Port = Field(
+        -1,
+        json_schema_extra=_ENDPOINTS,
+        description="TCP port of the grpc.health.v1 service, -1 turns it off",
     )
-    http_port: Annotated[int, Field(ge=-1, le=65535)] = Field(
-        -1, description="TCP port of /metrics, /healthz and /readyz, -1 turns it off"
+    http_port: Port = Field(
+        -1,
+        json_schema_extra=_ENDPOINTS,
+        description="TCP port of /metrics, /healthz and /readyz, -1 turns it off",
     )
     npu_metrics: bool = Field(
-        True, description="whether /metrics reads temperature, power and load of the NPUs"
+        True,
+        json_schema_extra=_ENDPOINTS,
+        description="whether /metrics reads temperature, power and load of the NPUs",
     )
-    health_poll_interval: Annotated[float, Field(ge=0.1, le=3600)] = Field(
-        5.0, description="seconds between two readings of the NPUs' health"
+    health_poll_interval: Annotated[float, Field(ge=0.1, le=3600), SECONDS] = Field(
+        5.0,
+        json_schema_extra=_HEALTH,
+        description="seconds between two readings of the NPUs' health",
     )
 
     @field_validator("mindcluster_compat")
@@ -289,28 +376,6 @@ class Settings(MeetingSettings):
         return _mounts(self.extra_mount)
 
 
-def flag(name: str) -> str:
-    """The command line flag of a field: `cdi_root` is `--cdi-root`."""
-    return "--" + name.replace("_", "-")
-
-
-def environment_variable(name: str) -> str:
-    """The environment variable of a field: `cdi_root` is `NPU_DRA_CDI_ROOT`."""
-    return ENVIRONMENT_PREFIX + name.upper()
-
-
-def add_flags(parser: argparse.ArgumentParser, settings: type[PluginSettings]) -> None:
-    """Add the flags of *settings* to *parser*; values stay texts for `load`."""
-    for name, field in settings.model_fields.items():
-        default = "required" if field.is_required() else f"default: {field.default or 'none'}"
-        parser.add_argument(
-            flag(name),
-            dest=name,
-            metavar=name.rsplit("_", 1)[-1].upper(),
-            help=f"{field.description} ({default}; {environment_variable(name)})",
-        )
-
-
 def host_node_name() -> str:
     """The name that a kubelet gives its Node by default: the host's, in lower case.
 
@@ -324,15 +389,3 @@ def host_node_name() -> str:
             f"set it or {environment_variable('node_name')}"
         )
     return name
-
-
-def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
-    lines = []
-    for problem in error.errors():
-        name = str(problem["loc"][0])
-        if problem["type"] == "missing":
-            lines.append(f"{flag(name)} is missing: set it or {environment_variable(name)}")
-        else:
-            reason = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"{origins.get(name, flag(name))}={problem['input']}: {reason}")
-    return "; ".join(lines)

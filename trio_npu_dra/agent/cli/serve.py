@@ -8,7 +8,8 @@ import os
 import trio
 
 from trio_npu_dra.agent import daemon
-from trio_npu_dra.agent.settings import Settings, add_flags
+from trio_npu_dra.agent.flags import add_flags
+from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.kit.base import logs
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import trio
 
-from trio_npu_dra.agent.settings import MeetingSettings, add_flags, host_node_name
+from trio_npu_dra.agent.flags import add_flags
+from trio_npu_dra.agent.settings import MeetingSettings, host_node_name
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.kit.base import logs
 from trio_npu_dra.kit.base.errors import ConfigError

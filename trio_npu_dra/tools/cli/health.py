@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from trio_npu_dra.agent.control.client import ask_all
 from trio_npu_dra.agent.control.report import HealthReport, NpuReport, PartitioningReport
-from trio_npu_dra.agent.settings import PluginSettings, add_flags
+from trio_npu_dra.agent.flags import add_flags
+from trio_npu_dra.agent.settings import PluginSettings
 from trio_npu_dra.kit.base.errors import ConfigError, ControlError
 from trio_npu_dra.kit.base.terminal import say
 from trio_npu_dra.tools.cli import table
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "fault counters",
     )
     add_flags(parser, PluginSettings)
+    parser.usage = "%(prog)s [release DEVICE] [flags]"
     parser.add_argument(
         "-o",
         "--output",
