@@ -234,7 +234,7 @@ def create_reasons(api: ApiServer, reasons: Sequence[tuple[int, Reason]]) -> Non
     for name in names:
         wait_until(partial(_has_account, api, name), "the service account", timeout=30)
     objects = [placed(reason, number) for number, reason in reasons]
-    for kind in ("Node", "ResourceSlice", "ResourceClaim", "Pod"):
+    for kind in ("Node", "ResourceSlice", "DeviceTaintRule", "ResourceClaim", "Pod"):
         at_once(
             lambda one: store(api, one),
             (one for made in objects for one in made if one["kind"] == kind),
@@ -261,6 +261,10 @@ def reasons_kept(api: ApiServer, reasons: Sequence[tuple[int, Reason]]) -> int:
     return wrong
 
 
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
 def main(version: str = DEFAULT) -> int:
     """Print what differs, what both say of the reasons, and the numbers; returns 1 if any does."""
     is_new = not version.startswith("1.34")
@@ -268,7 +272,7 @@ def main(version: str = DEFAULT) -> int:
     reasons = [
         (number, reason)
         for number, reason in enumerate(REASONS)
-        if is_new or reason.since == "1.34"
+        if _parts(reason.since) <= _parts(version)
     ]
     with scheduler(version) as api:
         offered = list(selector_worlds(is_new=is_new))

@@ -19,6 +19,7 @@ from dev.explain.world import (
     node,
     pod,
     slice_,
+    taint_rule,
     view_of,
     with_results,
 )
@@ -29,6 +30,7 @@ from trio_npu_dra.tools.cluster.pods import Pod
 MEMORY = f'device.capacity["{DRIVER}"].memCapacity.compareTo(quantity("64Gi")) >= 0'
 RING = {"matchAttribute": f"{DRIVER}/topologyGroup"}
 SEPARATED = {"key": f"{DRIVER}/fault", "value": "SeparateNPU", "effect": "NoExecute"}
+DRAINED = {"key": "example.com/maintenance", "effect": "NoExecute"}
 TRAIN = claim("train", ask())
 
 
@@ -130,6 +132,11 @@ REASONS: tuple[Reason, ...] = (
         title="unhealthy",
         objects=(_N1, slice_("s1", npu(0, taints=[SEPARATED])), TRAIN),
         since="1.36",
+    ),
+    Reason(
+        title="out of service",
+        objects=(_N1, slice_("s1", npu(0)), taint_rule(DRAINED, driver=DRIVER, pool="n1"), TRAIN),
+        since="1.37",
     ),
     Reason(
         title="one on each of two nodes",

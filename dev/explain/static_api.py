@@ -23,6 +23,7 @@ PLURALS = {
     "ResourceClaim": "resourceclaims",
     "DeviceClass": "deviceclasses",
     "Namespace": "namespaces",
+    "DeviceTaintRule": "devicetaintrules",
 }
 
 
@@ -64,6 +65,8 @@ class StaticApi:
         if plural in self.forbidden and (not name or plural == "namespaces"):
             return 403, {"kind": "Status", "message": f"you cannot list {plural}"}
         found = [one for one in self.objects if PLURALS[one["kind"]] == plural]
+        if plural == PLURALS["DeviceTaintRule"] and not found:
+            return 404, {}  # as servers before 1.37, which know none
         if name:
             is_within = "namespaces" in parts and plural != "namespaces"
             namespace = parts[parts.index("namespaces") + 1] if is_within else None

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import Event, KubeObject
-from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass
+from trio_npu_dra.tools.cluster.inventory import with_rules
+from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass, DeviceTaintRule
 from trio_npu_dra.tools.cluster.pods import Pod
 from trio_npu_dra.tools.cluster.view import ClusterView
 
@@ -86,6 +87,16 @@ def slice_(
             **content,
             **spec,
         },
+    }
+
+
+def taint_rule(taint: Wire, **selector: str) -> Wire:
+    """A DeviceTaintRule for the devices with those names: `driver`, `pool`, `device`."""
+    return {
+        "apiVersion": RESOURCE,
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "drain"},
+        "spec": {"deviceSelector": selector, "taint": dict(taint)},
     }
 
 
@@ -180,7 +191,7 @@ def view_of(*objects: Wire, **more: Any) -> ClusterView:
         return tuple(kind.model_validate(one) for one in objects if one["kind"] == kind.kind_name)
 
     return ClusterView(
-        slices=all_of(AnySlice),
+        slices=with_rules(all_of(AnySlice), all_of(DeviceTaintRule)),
         claims=all_of(Claim),
         classes={one.metadata.name: one for one in all_of(DeviceClass)},
         nodes=all_of(FullNode),

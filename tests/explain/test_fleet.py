@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from dev.explain.reasons import held, npu
-from dev.explain.world import DRIVER, Wire, ask, claim, device, slice_, view_of, with_results
+import pytest
+
+from dev.explain.reasons import DRAINED, held, npu
+from dev.explain.world import (
+    DRIVER,
+    Wire,
+    ask,
+    claim,
+    device,
+    slice_,
+    taint_rule,
+    view_of,
+    with_results,
+)
 from trio_npu_dra.tools.cli.npu_words import device_lines, fleet_lines, summary
 from trio_npu_dra.tools.cli.styled import plain
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
@@ -118,3 +130,44 @@ def test_a_partition_that_was_withdrawn_while_held_is_no_npu() -> None:
     assert [row.id.name for row in node.devices] == ["npu-0", "npu-1", "npu-0-vir05-1"]
     assert len(node.whole) == 2
     assert [ring.is_whole for ring in node.rings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("selector", "drained"),
+    [
+        ({"driver": DRIVER, "pool": "n1", "device": "npu-0"}, ["n1/npu-0"]),
+        ({"driver": DRIVER, "pool": "n1"}, ["n1/npu-0", "n1/npu-1"]),
+        ({"device": "npu-0"}, ["n1/npu-0", "n2/npu-0"]),
+        ({"driver": DRIVER}, ["n1/npu-0", "n1/npu-1", "n2/npu-0"]),
+        ({}, ["n1/npu-0", "n1/npu-1", "n2/npu-0"]),
+        ({"driver": "nic.example.com", "pool": "n1"}, []),
+        ({"pool": "n3"}, []),
+        (None, []),
+    ],
+)
+def test_a_rule_taints_the_devices_that_it_selects(
+    selector: dict[str, str] | None, drained: list[str]
+) -> None:
+    """Beside the taints that they have, as with a taint of the driver; no selector is no device."""
+    leaving = {"key": f"{DRIVER}/leaving", "effect": "NoSchedule"}
+    rule = taint_rule(DRAINED, **(selector or {}))
+    if selector is None:
+        rule["spec"]["deviceSelector"] = None
+    nodes = _nodes(
+        slice_("s1", npu(0, taints=[leaving]), npu(1)), slice_("s2", npu(0), node="n2"), rule
+    )
+
+    rows = {f"{node.node}/{row.device.name}": row for node in nodes for row in node.devices}
+    rule_taint = "example.com/maintenance:NoExecute"
+    assert [name for name, row in rows.items() if rule_taint in row.taints] == drained
+    assert [name for name, row in rows.items() if row.is_unhealthy] == drained
+    assert f"{DRIVER}/leaving:NoSchedule" in rows["n1/npu-0"].taints
+
+
+def test_a_rule_without_effect_keeps_nobody_away() -> None:
+    """The table shows its taint, and counts the NPU as free."""
+    rule = taint_rule({**DRAINED, "effect": "None"}, pool="n1")
+    (node,) = _nodes(slice_("s1", npu(0)), rule)
+
+    assert (node.free, node.unhealthy) == (1, 0)
+    assert node.devices[0].taints == ("example.com/maintenance:None",)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from dev.explain.reasons import held
-from dev.explain.world import Wire, ask, claim, pod
+from dev.explain.reasons import DRAINED, held
+from dev.explain.world import Wire, ask, claim, pod, taint_rule
 
 if TYPE_CHECKING:
     from tests.explain.conftest import Cluster
@@ -30,6 +30,24 @@ def test_missing_rights_are_named(cluster: Cluster) -> None:
         "Events",
     ]
     assert (status, err) == (0, "")
+
+
+def test_taints_of_rules_are_weighed_as_far_as_they_can_be_read(cluster: Cluster) -> None:
+    """A rule counts in each command; without the right, or of a form unknown here, it is named."""
+    rule = taint_rule(DRAINED, pool="n1", device="npu-7")
+    cluster.api.objects.append(rule)
+    assert "maintenance" in cluster.data("explain", "large")["sentence"]
+    assert cluster.data("why-unhealthy", "n1/npu-7")["device"]["unhealthy"]
+
+    cluster.api.forbidden = frozenset({"devicetaintrules"})
+    denied = cluster.data()
+    cluster.api.forbidden = frozenset()
+    del rule["spec"]["taint"]["key"]
+    (unread,) = cluster.data()["notWeighed"]
+
+    assert denied["notWeighed"] == ["DeviceTaintRules: you may not list devicetaintrules"]
+    assert not any(one["unhealthy"] for one in denied["nodes"][0]["devices"])
+    assert unread.startswith("DeviceTaintRule drain cannot be read, so its taint looks absent: ")
 
 
 def test_labels_of_nodes_are_read(cluster: Cluster) -> None:

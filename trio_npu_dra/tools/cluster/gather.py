@@ -10,6 +10,7 @@ from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import Event, KubeObject
 from trio_npu_dra.kit.api.pages import Listed
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError
+from trio_npu_dra.tools.cluster.inventory import with_rules
 from trio_npu_dra.tools.cluster.objects import (
     ADMIN_LABEL,
     AnySlice,
@@ -32,12 +33,13 @@ _LOOKS: Final[dict[type[KubeObject], str]] = {
     AnySlice: "its devices look absent",
     Claim: "what it holds looks free",
     Pod: "what it uses looks free",
+    DeviceTaintRule: "its taint looks absent",
 }
 _RUNNING: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 async def read_devices(client: KubeClient) -> tuple[ClusterView, dict[type[KubeObject], str]]:
-    """Slices and claims, and the versions from which they can be watched.
+    """Slices with the taints of rules, claims, and the versions from which both can be watched.
 
     Raises:
         KubeError: Refused or unreachable.
@@ -45,8 +47,9 @@ async def read_devices(client: KubeClient) -> tuple[ClusterView, dict[type[KubeO
     slices = await _all(client, AnySlice)
     claims = await _all(client, Claim)
     versions: dict[type[KubeObject], str] = {AnySlice: slices.version, Claim: claims.version}
-    doubts = (*_unread(AnySlice, slices), *_unread(Claim, claims))
-    return ClusterView(slices=slices.objects, claims=claims.objects, doubts=doubts), versions
+    doubts = [*_unread(AnySlice, slices), *_unread(Claim, claims)]
+    tainted = with_rules(slices.objects, await _taint_rules(client, doubts))
+    return ClusterView(slices=tainted, claims=claims.objects, doubts=tuple(doubts)), versions
 
 
 async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
@@ -62,7 +65,6 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
     pods = await _if_allowed(
         client, Pod, doubts, "what other pods use of resources", field_selector=_RUNNING
     )
-    doubts += await _taint_rules(client)
     events = await events_about(client, about, doubts)
     admin_access_allowed = await _admin_access_allowed(client, about, devices.claims, doubts)
     minor = await client.minor_version()
@@ -159,18 +161,12 @@ async def _admin_access_allowed(
     return namespace.metadata.labels.get(ADMIN_LABEL) == "true"
 
 
-async def _taint_rules(client: KubeClient) -> list[str]:
-    """Whether rules taint devices beside their slices; older API servers know no such rules."""
+async def _taint_rules(client: KubeClient, doubts: list[str]) -> tuple[DeviceTaintRule, ...]:
+    """The rules that taint devices beside their slices; older API servers serve none of them."""
     try:
-        rules = await _all(client, DeviceTaintRule)
-    except Forbidden:
-        return ["DeviceTaintRules: you may not list them"]
+        rules = await _if_allowed(client, DeviceTaintRule, doubts, "DeviceTaintRules")
     except KubeError as error:
         if error.status == 404:
-            return []
+            return ()
         raise
-    return (
-        ["DeviceTaintRules, of which there are some: their taints"]
-        if rules.objects or rules.unread
-        else []
-    )
+    return rules or ()

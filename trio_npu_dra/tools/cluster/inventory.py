@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from trio_npu_dra.kit.api.objects import AllocationResult
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, Claim
+from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, Claim, DeviceTaintRule
 
 
 class DeviceId(NamedTuple):
@@ -70,6 +70,32 @@ class Allotment:
 def pool_of(slice_: AnySlice) -> PoolId:
     """The pool of a slice."""
     return PoolId(slice_.spec.driver, slice_.spec.pool.name)
+
+
+def with_rules(
+    slices: Iterable[AnySlice], rules: Sequence[DeviceTaintRule]
+) -> tuple[AnySlice, ...]:
+    """The slices as the scheduler has them: devices have the taints of rules beside their own."""
+    return tuple(_with_rules(slice_, rules) for slice_ in slices)
+
+
+def _with_rules(slice_: AnySlice, rules: Sequence[DeviceTaintRule]) -> AnySlice:
+    pool = pool_of(slice_)
+    taints = [
+        (selector.device, rule.spec.taint)
+        for rule in rules
+        if (selector := rule.spec.device_selector) is not None
+        and selector.driver in {None, pool.driver}
+        and selector.pool in {None, pool.name}
+    ]
+    if not taints:
+        return slice_
+    devices = []
+    for device in slice_.spec.devices:
+        added = [taint for name, taint in taints if name in {None, device.name}]
+        devices.append(device.model_copy(update={"taints": (*device.taints, *added)}))
+    spec = slice_.spec.model_copy(update={"devices": tuple(devices)})
+    return slice_.model_copy(update={"spec": spec})
 
 
 def newest(slices: Iterable[AnySlice]) -> Mapping[PoolId, tuple[AnySlice, ...]]:

@@ -14,6 +14,7 @@ from trio_npu_dra.kit.api.objects import (
     Allocation,
     ApiModel,
     Device,
+    DeviceTaint,
     Items,
     KubeObject,
     Named,
@@ -69,12 +70,29 @@ class AnySlice(ResourceSlice):
         del metadata
 
 
+class DeviceTaintSelector(ApiModel):
+    """spec.deviceSelector; a name that is absent stands for all."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(ApiModel):
+    """spec of a DeviceTaintRule; without a selector it is for no device."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint
+
+
 class DeviceTaintRule(KubeObject):
-    """A rule that taints devices; only whether there are any is asked."""
+    """A taint that an operator puts on devices."""
 
     group_version = "resource.k8s.io/v1"
     kind_name = "DeviceTaintRule"
     plural = "devicetaintrules"
+
+    spec: DeviceTaintRuleSpec
 
 
 # --- claims --------------------------------------------------------------------------------------

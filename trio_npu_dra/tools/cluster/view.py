@@ -16,7 +16,7 @@ class ClusterView:
     """What the API server has.
 
     Attributes:
-        slices: Of all drivers.
+        slices: Of all drivers, with the taints of DeviceTaintRules.
         claims: Of all namespaces.
         classes: DeviceClasses by name.
         nodes: Nodes; None if we may not read them.
