@@ -64,7 +64,7 @@ def test_every_value_is_documented_and_has_its_schema() -> None:
 @pytest.mark.parametrize("part", [name for name in DEFAULTS if isinstance(DEFAULTS[name], dict)])
 def test_unknown_names_are_wrong_in_every_part(part: str) -> None:
     """But for what Kubernetes defines, and it judges that."""
-    free = {"nodeSelector", "affinity"}
+    free = {"nodeSelector", "affinity", "podAnnotations", "podLabels", "updateStrategy"}
     assert is_right({part: {"misspelt": "x"}}) == (part in free)
 
 

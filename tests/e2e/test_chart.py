@@ -15,7 +15,7 @@ from dev.cluster.driver import CDI, DRIVER, NAME, NAMESPACE, PLUGIN, Driver
 from dev.cluster.processes import ClusterError
 from dev.site.chart_values import CHART, PAGE
 from tests.e2e.space import Space
-from tests.helm.chart import objects, template
+from tests.helm.chart import objects, template, with_image
 
 pytestmark = pytest.mark.cluster
 
@@ -74,7 +74,7 @@ class Chart:
 
     def helm(self, *words: str, values: Object | None = None) -> str:
         """Run Helm on the release's namespace, with the simulated board and those values."""
-        given = json.dumps(BOARD | (values or {}))
+        given = json.dumps(with_image(BOARD | (values or {})))
         return self.driver.cluster.helm("--namespace", NAMESPACE, *words, stdin=given)
 
     def install(self, *words: str) -> None:
@@ -137,6 +137,9 @@ def test_pods_run_on_through_a_releases_life(chart: Chart, space: Space, holder:
     before = driver.wait_ready()["metadata"]["uid"]
     chart.ensure()
     assert driver.wait_ready()["metadata"]["uid"] == before, "nothing changed for the driver"
+
+    said = chart.helm("test", RELEASE, "--logs")
+    assert "npu-" in said, said
 
     chart.upgrade({"flags": {"log-level": "debug"}})
     assert "--log-level=debug" in chart.arguments()

@@ -14,6 +14,7 @@ from dev.cluster.releases import DEFAULT
 from dev.site.chart_values import CHART, ROOT
 
 NAMESPACE = "ascend-dra"
+REPOSITORY = "docker.io/library/dra-npu"
 LABELS = {
     "app.kubernetes.io/name": "trio-npu-dra",
     "app.kubernetes.io/instance": "npus",
@@ -25,21 +26,28 @@ CHART_LABEL = "helm.sh/chart"
 Objects = dict[tuple[str, str], Object]
 
 
+def with_image(values: Object | None = None) -> Object:
+    """The values, with a repository for the image, which has no default."""
+    given = values or {}
+    return given | {"image": {"repository": REPOSITORY} | given.get("image", {})}
+
+
 def template(
-    values: Object | None = None, *, chart: Path = CHART, namespace: str = NAMESPACE
+    values: Object | None = None, *words: str, chart: Path = CHART, namespace: str = NAMESPACE
 ) -> str:
     """What Helm would install as the release `npus`, as YAML.
 
     Args:
-        values: What is set besides the chart's defaults.
+        values: What is set besides the chart's defaults and the image's repository.
+        words: More words for Helm.
         chart: The folder of the chart, or its package.
         namespace: That of the release.
 
     Raises:
         ClusterError: Helm refuses the values; the message ends with its reason.
     """
-    words = (helm(), "template", "npus", chart, "--namespace", namespace, "--values", "-")
-    return run(*words, stdin=json.dumps(values or {}))  # JSON is YAML
+    about = ("template", "npus", chart, "--namespace", namespace, "--values", "-")
+    return run(helm(), *about, *words, stdin=json.dumps(with_image(values)))  # JSON is YAML
 
 
 def kustomized(folder: str) -> str:

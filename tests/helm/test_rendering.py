@@ -12,7 +12,14 @@ from dev.cluster.api import Object
 from dev.cluster.binaries import helm
 from dev.cluster.processes import ClusterError, run
 from dev.site.chart_values import CHART, ROOT
-from tests.helm.chart import Objects, kustomized, objects, template, without_labels
+from tests.helm.chart import (
+    REPOSITORY,
+    Objects,
+    kustomized,
+    objects,
+    template,
+    without_labels,
+)
 from trio_npu_dra import __version__
 from trio_npu_dra.agent.flags import add_flags
 from trio_npu_dra.agent.settings import Settings
@@ -25,8 +32,8 @@ DIGEST = f"sha256:{'0' * 64}"
 
 
 def rendered(values: Object | None = None) -> Objects:
-    """The objects of the chart, without its own labels."""
-    return without_labels(objects(template(values)))
+    """The objects of the chart, without its own labels and without those of `helm test`."""
+    return without_labels(objects(template(values, "--no-hooks")))
 
 
 def pod_spec(values: Object) -> Any:
@@ -132,9 +139,9 @@ def test_driver_understands_its_flags() -> None:
 @pytest.mark.parametrize(
     ("named", "image"),
     [
-        ({}, f"docker.io/library/dra-npu:{__version__}"),
+        ({}, f"{REPOSITORY}:{__version__}"),
         ({"repository": "example.com/npu", "tag": "v2"}, "example.com/npu:v2"),
-        ({"tag": "v2", "digest": DIGEST}, f"docker.io/library/dra-npu@{DIGEST}"),
+        ({"tag": "v2", "digest": DIGEST}, f"{REPOSITORY}@{DIGEST}"),
     ],
 )
 def test_image_is_the_one_that_is_named(named: Object, image: str) -> None:
@@ -164,6 +171,47 @@ def test_pods_are_where_and_as_values_say() -> None:
     (container,) = spec["containers"]
     assert container["resources"]["limits"] == {"memory": "512Mi"}
     assert container["resources"]["requests"] == {"cpu": "50m", "memory": "96Mi"}
+
+
+def test_pods_and_account_have_what_values_add() -> None:
+    """Labels and variables besides those of the base, and a strategy in place of it."""
+    values: Object = {
+        "podAnnotations": {"example.com/a": "b"},
+        "podLabels": {"team": "ml"},
+        "serviceAccount": {"annotations": {"example.com/role": "r"}},
+        "updateStrategy": {"type": "OnDelete"},
+        "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy"}],
+    }
+    found, base = rendered(values), rendered()
+    (daemonset, was) = (each["DaemonSet", NAME]["spec"] for each in (found, base))
+    template = daemonset["template"]
+    assert template["metadata"] == {
+        "annotations": {"example.com/a": "b"},
+        "labels": {"app": NAME, "team": "ml"},
+    }
+    assert daemonset["updateStrategy"] == {"type": "OnDelete"}
+    assert found["ServiceAccount", NAME]["metadata"]["annotations"] == {"example.com/role": "r"}
+    (container,), (before,) = (each["template"]["spec"]["containers"] for each in (daemonset, was))
+    assert container["env"] == [*before["env"], *values["extraEnv"]]
+
+
+def test_other_name_is_everywhere() -> None:
+    """In selectors, subjects, policies, alerts and the dashboard: no other word differs."""
+    values: Object = {"monitoring": MONITORING, "openshift": {"scc": True}}
+    text = template({**values, "nameOverride": "npu-agent"})
+    assert NAME not in text
+    assert text.replace("npu-agent", NAME) == template(values)
+
+
+def test_openshift_lets_the_account_be_privileged() -> None:
+    """By the role that OpenShift has for that, in the release's namespace."""
+    found = rendered({"openshift": {"scc": True}})
+    binding = found.pop(("RoleBinding", f"{NAME}-scc"))
+    assert found == rendered()
+    assert binding["roleRef"]["name"] == "system:openshift:scc:privileged"
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": NAME, "namespace": "ascend-dra"}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -226,6 +274,20 @@ def test_wrong_value_is_refused_by_name(setting: str, words: str) -> None:
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"image": {"repository": ""}}, "image.repository is not set: name the repository"),
+        ({"extraEnv": [{"name": "NPU_DRA_SHARING"}]}, "extraEnv has NPU_DRA_SHARING"),
+        ({"podLabels": {"app": "mine"}}, "podLabels has app"),
+    ],
+)
+def test_values_that_would_break_the_pods_are_refused(values: Object, words: str) -> None:
+    """They have the right form; the error says what to do."""
+    with pytest.raises(ClusterError, match=words):
+        template(values)
+
+
 def test_npus_are_not_both_cut_and_shared() -> None:
     """The driver would refuse both at once, but only when it starts."""
     with pytest.raises(ClusterError, match="exclude each other: set one of the two"):
@@ -245,4 +307,4 @@ def test_package_needs_no_checkout(tmp_path: Path) -> None:
 
 def test_helm_finds_no_fault() -> None:
     """Its linter, which takes warnings for errors here."""
-    run(helm(), "lint", "--strict", CHART)
+    run(helm(), "lint", "--strict", CHART, "--set", f"image.repository={REPOSITORY}")

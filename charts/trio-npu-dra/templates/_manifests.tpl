@@ -16,7 +16,8 @@ Takes a list of the root and the name of the file below manifests/.
 {{- end -}}
 {{- $text = $text | replace "ascend-dra" $root.Release.Namespace
     | replace "/var/lib/kubelet" $root.Values.kubelet.directory
-    | replace "/etc/cdi" $root.Values.cdi.directory -}}
+    | replace "/etc/cdi" $root.Values.cdi.directory
+    | replace "ascend-npu-dra-kubeletplugin" (include "npu-dra.name" $root) -}}
 objects:
 {{- range splitList "\n---\n" $text }}
 - {{ fromYaml . | toJson }}
@@ -45,9 +46,17 @@ objects:
 {{- end }}
 {{- end }}
 
+{{- /* Name of the DaemonSet, its account and roles. */ -}}
+{{- define "npu-dra.name" -}}
+{{ .Values.nameOverride | default "ascend-npu-dra-kubeletplugin" }}
+{{- end }}
+
 {{- /* Name of the driver's image, with digest or tag. */ -}}
 {{- define "npu-dra.image" -}}
 {{- with .Values.image -}}
+{{- if not .repository -}}
+{{- fail "image.repository is not set: name the repository to which you pushed the driver's image, or docker.io/library/dra-npu if you loaded it into the nodes" -}}
+{{- end -}}
 {{- if .digest -}}
 {{ .repository }}@{{ .digest }}
 {{- else -}}
