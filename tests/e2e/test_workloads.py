@@ -168,5 +168,5 @@ def test_a_job_goes_on_with_another_npu(faults: Faults, space: Space) -> None:
     begins = space.log(second["metadata"]["name"], "main").splitlines()[0]
     assert int(begins.removeprefix("begins at step ")) > 0
     space.delete("job", "job-retried", foreground=True)
-    space.delete("pvc", "checkpoints")
-    space.cluster.remove("pv", volume["metadata"]["name"])
+    space.delete("persistentvolumeclaim", "checkpoints")
+    space.cluster.remove("persistentvolume", volume["metadata"]["name"])
