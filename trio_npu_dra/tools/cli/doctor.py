@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="table",
         help="form of the output (default: table)",
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="for gates: exit with 1 unless each check was made and all is well, so also after a "
+        "warning and where something could not be checked",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,7 +49,14 @@ def run(arguments: argparse.Namespace) -> int:
         say(*json.dumps(_wire(checks), indent=2).splitlines())
     else:
         say(*_lines(checks), "", _summary(checks))
-    return ExitCode.FAILED if _count(checks, Level.PROBLEM) else ExitCode.FINE
+    return exit_code(checks, is_strict=arguments.strict)
+
+
+def exit_code(checks: Iterable[Check], *, is_strict: bool) -> ExitCode:
+    """Whether there are problems; strict: whether all is well, as far as can be known at all."""
+    harmless = {Level.OK} if is_strict else {Level.OK, Level.WARNING, Level.NOT_CHECKED}
+    levels = {finding.level for check in checks for finding in check.findings}
+    return ExitCode.FINE if levels <= harmless else ExitCode.FAILED
 
 
 async def _examine(settings: MeetingSettings) -> tuple[Check, ...]:
@@ -81,7 +94,12 @@ def _lines(checks: Iterable[Check]) -> Iterator[str]:
 
 
 def _summary(checks: Iterable[Check]) -> str:
-    return f"problems: {_count(checks, Level.PROBLEM)}, warnings: {_count(checks, Level.WARNING)}"
+    counts = {
+        "problems": Level.PROBLEM,
+        "warnings": Level.WARNING,
+        "not checked": Level.NOT_CHECKED,
+    }
+    return ", ".join(f"{word}: {_count(checks, level)}" for word, level in counts.items())
 
 
 def _count(checks: Iterable[Check], level: Level) -> int:
@@ -92,6 +110,7 @@ def _wire(checks: Iterable[Check]) -> dict[str, Any]:
     return {
         "problems": _count(checks, Level.PROBLEM),
         "warnings": _count(checks, Level.WARNING),
+        "notChecked": _count(checks, Level.NOT_CHECKED),
         "findings": [
             {
                 "check": check.name,

@@ -18,7 +18,7 @@ from trio_npu_dra.agent.device_plugin.names import is_huaweis
 from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.kubelet.endpoints import device_plugin_socket
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
-from trio_npu_dra.tools.doctor.places import Places, listed, read, sockets_in
+from trio_npu_dra.tools.doctor.places import Places, listed, not_read, read, sockets_in
 from trio_npu_dra.tools.doctor.programs import running_pods
 
 CHECKPOINT: Final = "kubelet_internal_checkpoint"
@@ -48,13 +48,10 @@ def check(places: Places) -> Iterator[Finding]:
         content = read(folder / CHECKPOINT) or b'{"Data": {}}'
         data = _Checkpoint.model_validate_json(content).data
     except StorageError as error:
-        yield not_checked(str(error), "Run it as root, on the node or in the driver's pod.")
+        yield not_read(error)
         return
     except ValidationError:
-        yield not_checked(
-            f"{folder / CHECKPOINT} is not what kubelets write",
-            "Run it as root, on the node or in the driver's pod.",
-        )
+        yield not_checked(f"{folder / CHECKPOINT} is not what kubelets write")
         return
     devices = {name: len(ids or ()) for name, ids in (data.devices or {}).items()}
     pods = _running_users(places, data)

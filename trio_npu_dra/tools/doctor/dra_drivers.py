@@ -15,8 +15,8 @@ from typing import Final
 from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
-from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
-from trio_npu_dra.tools.doctor.places import Places, listed, live_in, sockets_in
+from trio_npu_dra.tools.doctor.finding import Finding, ok, problem, warning
+from trio_npu_dra.tools.doctor.places import Places, inside, listed, live_in, not_read, sockets_in
 
 _REGISTRATION: Final = "-reg.sock"
 _POD_UID: Final = re.compile(r"-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")
@@ -39,9 +39,9 @@ def check(
     try:
         for driver, name in _registrations(places, instances):
             evidence.setdefault(driver, []).append(name)
-        folders = sorted(path for path in places.plugins.iterdir() if path.is_dir())
-    except (StorageError, OSError) as error:
-        yield not_checked(str(error), "Run it as root, on the node or in the driver's pod.")
+        folders = [path for path in inside(places.plugins) if path.is_dir()]
+    except StorageError as error:
+        yield not_read(error)
         is_read, folders, evidence = False, [], {}
     namesakes = evidence.pop(places.driver_name, [])
     for folder in folders:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.grpc import is_refused, is_socket
 from trio_npu_dra.kit.kubelet.endpoints import KUBELET_SOCKET
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem
-from trio_npu_dra.tools.doctor.places import Places
+from trio_npu_dra.tools.doctor.places import Places, inside, not_read
 from trio_npu_dra.tools.doctor.programs import programs
 
 _CONFIG: Final = "/var/lib/kubelet/config.yaml"
@@ -27,17 +26,19 @@ _FIRST_MINOR: Final = 34
 def check(places: Places, version: str) -> Iterator[Finding]:
     """Check the kubelet; *version* is what the API server says, empty if it is not known."""
     socket = places.device_plugins / KUBELET_SOCKET
-    can_look = os.access(places.device_plugins, os.X_OK)
+    unseen: StorageError | None = None
+    try:
+        inside(places.device_plugins)
+    except StorageError as error:
+        unseen = error
     gates_off, unread = _gates_off(places)
-    problems = [*_problems(socket if can_look else None, gates_off, version)]
-    if not can_look:
-        yield not_checked(
-            f"{socket} is out of reach", "Run it as root, on the node or in the driver's pod."
-        )
+    problems = [*_problems(socket if unseen is None else None, gates_off, version)]
+    if unseen is not None:
+        yield not_read(unseen)
     yield from problems
     if unread:
         yield not_checked(f"its feature gates: {unread}")
-    if can_look and not problems:
+    if unseen is None and not problems:
         yield ok(f"runs, version {version}" if version else "runs; its version is not known")
 
 

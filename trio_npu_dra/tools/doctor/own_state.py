@@ -22,7 +22,7 @@ from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.kubelet.endpoints import running_instances
 from trio_npu_dra.tools.doctor.chips import Ours
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
-from trio_npu_dra.tools.doctor.places import Places, listed
+from trio_npu_dra.tools.doctor.places import OUT_OF_REACH, Places, inside, listed, not_read
 
 _NONE: Final = Records(entries={}, unreadable={})
 _LOOK_AT_LOG: Final = "if it does not, look at its log."
@@ -48,8 +48,8 @@ class OwnState:
 def look(places: Places) -> OwnState:
     """Read all of it, as the daemon would."""
     state = places.state
-    if unread := _unreachable(places):
-        return OwnState(findings=(_not_read(unread),))
+    if unseen := _unseen(places):
+        return OwnState(findings=(unseen,))
     if os.path.lexists(state) and (unusable := _unusable(state)):
         found = problem(
             f"{unusable}: no claim can be prepared",
@@ -81,10 +81,10 @@ def look(places: Places) -> OwnState:
             shared=flags_set_by_driver(state),
         )
     except StorageError as error:
-        return OwnState(findings=(_not_read(str(error)),), instances=instances)
+        return OwnState(findings=(not_read(error),), instances=instances)
     except ValidationError:
-        unread = "which share flags this driver has set cannot be read"
-        return OwnState(findings=(_not_read(unread),), instances=instances)
+        unread = not_checked("which share flags this driver has set cannot be read")
+        return OwnState(findings=(unread,), instances=instances)
     return OwnState(
         findings=(*findings, *_all_is_well(findings, entries)),
         instances=instances,
@@ -93,23 +93,21 @@ def look(places: Places) -> OwnState:
     )
 
 
-def _not_read(why: str) -> Finding:
-    return not_checked(why, "Run it as root, on the node or in the driver's pod.")
-
-
 def _all_is_well(findings: Sequence[Finding], entries: Iterable[Entry]) -> Iterator[Finding]:
     if not findings:
         holders = listed(dict.fromkeys(entry.holder.titled for entry in entries))
         yield ok(f"the daemon runs; NPUs are held by {holders or 'nobody'}")
 
 
-def _unreachable(places: Places) -> str:
-    if not os.access(places.plugins, os.R_OK | os.X_OK):
-        return f"{places.plugins} is missing, or out of reach"
-    is_there = os.path.lexists(places.state)
-    if is_there and places.state.lstat().st_uid != os.geteuid():
-        return f"{places.state} is another user's"
-    return ""
+def _unseen(places: Places) -> Finding | None:
+    """That our folder, or the kubelet's around it, cannot be looked into; None if it can."""
+    try:
+        inside(places.plugins)
+    except StorageError as error:
+        return not_read(error)
+    if os.path.lexists(places.state) and places.state.lstat().st_uid != os.geteuid():
+        return not_checked(f"{places.state} is another user's", OUT_OF_REACH)
+    return None
 
 
 def _unusable(state: Path) -> str:

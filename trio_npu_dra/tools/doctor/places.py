@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +13,14 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.grpc import is_refused, is_socket
+from trio_npu_dra.tools.doctor.finding import Finding, not_checked
 
 FILE_LIMIT = 1 << 24
 """Bytes of a file that we did not write; a kubelet's checkpoint has some KB for each pod."""
+
+
+OUT_OF_REACH = "Run it as root, on the node or in the driver's pod."
+"""What to do about a file that we may not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,16 +97,28 @@ class Socket:
     listens: bool
 
 
+def inside(folder: Path) -> list[Path]:
+    """What a folder has, by name.
+
+    Raises:
+        StorageError: The folder is missing, or we may not look into it.
+    """
+    with storage.translated(f"read {folder}"):
+        if os.path.lexists(folder) and not os.access(folder, os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return sorted(folder.iterdir())
+
+
 def sockets_in(folder: Path) -> tuple[Socket, ...]:
     """The sockets of a folder, by name.
 
     Raises:
-        StorageError: The folder is missing or cannot be read.
+        StorageError: The folder is missing, or we may not look into it.
     """
-    with storage.translated(f"read {folder}"):
-        paths = sorted(folder.iterdir())
     return tuple(
-        Socket(name=path.name, listens=not is_refused(path)) for path in paths if is_socket(path)
+        Socket(name=path.name, listens=not is_refused(path))
+        for path in inside(folder)
+        if is_socket(path)
     )
 
 
@@ -109,6 +128,17 @@ def live_in(folder: Path) -> tuple[str, ...]:
         return tuple(socket.name for socket in sockets_in(folder) if socket.listens)
     except StorageError:
         return ()
+
+
+def not_read(error: StorageError) -> Finding:
+    """A check for which something could not be read, and what would let it."""
+    if isinstance(error.__cause__, FileNotFoundError):
+        return not_checked(
+            str(error),
+            "Is this a node with a kubelet, and are its folders mounted here? If they are "
+            "elsewhere, flags say where (npu-dra doctor --help).",
+        )
+    return not_checked(str(error), OUT_OF_REACH)
 
 
 def listed(names: Iterable[str]) -> str:
