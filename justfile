@@ -159,9 +159,9 @@ audit:
 # pin the newest dependencies anew; run it under the oldest Python, whose pins hold for all
 lock:
     python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "needs Python 3.11")'
-    python -m piptools compile {{lock_options}} --upgrade \
+    python -m piptools compile {{lock_options}} --upgrade --extra node \
         --output-file requirements/runtime.txt pyproject.toml
-    python -m piptools compile {{lock_options}} --upgrade --extra dev --extra cli --all-build-deps \
+    python -m piptools compile {{lock_options}} --upgrade --all-extras --all-build-deps \
         --constraint requirements/runtime.txt --output-file requirements/dev.txt pyproject.toml
 
 lock_options := "--quiet --generate-hashes --allow-unsafe --strip-extras --no-header" + \

@@ -59,6 +59,28 @@ def test_what_is_imported_is_not_looked_through_for_garbage(
     gc.unfreeze()
 
 
+@pytest.mark.parametrize(
+    ("program", "words", "package", "extra"),
+    [
+        ("agent.cli.main", ["serve", "--node-name=n"], "grpclib", "node"),
+        ("tools.cli.kubectl_npu", [], "rich", "cli"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named(
+    program: str, words: list[str], package: str, extra: str
+) -> None:
+    """With the extra that has it: a node and an operator's machine have different ones."""
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; "
+        f"from trio_npu_dra.{program} import main; sys.exit(main({words}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    said = f": the Python package {package} is missing: install trio-npu-dra[{extra}]\n"
+    assert done.returncode == 1
+    assert done.stderr.splitlines(keepends=True)[0].endswith(said)
+
+
 def test_simulate_prints_the_flags_that_inspect_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

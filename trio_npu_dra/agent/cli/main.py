@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from trio_npu_dra.kit.base.command_line import CommandLine
+from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.terminal import exit_status
 from trio_npu_dra.revision import full_version
 
@@ -48,12 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"npu-dra {full_version()}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
-    chosen = parser.read(words[:1])
-    command = _imported(chosen.command)
-    flags = CommandLine(f"npu-dra {chosen.command}", COMMANDS[chosen.command])
+    chosen = parser.read(words[:1]).command
+    return exit_status(f"npu-dra {chosen}", lambda: _run(chosen, words[1:]))
+
+
+def _run(name: str, words: Sequence[str]) -> int | None:
+    command = _imported(name)
+    flags = CommandLine(f"npu-dra {name}", COMMANDS[name])
     command.add_arguments(flags)
-    given = flags.read(words[1:])
-    return exit_status(flags.prog, lambda: command.run(given))
+    status: int | None = command.run(flags.read(words))
+    return status
 
 
 def _imported(command: str) -> ModuleType:
@@ -62,6 +67,9 @@ def _imported(command: str) -> ModuleType:
     The garbage collector is off meanwhile, and then ignores what modules have made, which stays.
     It would take a tenth of the daemon's start, and a full collection later would stop the event
     loop for tens of milliseconds.
+
+    Raises:
+        DriverError: It needs a package of the extra `node`, which is not installed.
     """
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
@@ -69,6 +77,13 @@ def _imported(command: str) -> ModuleType:
     try:
         house = _HOUSES.get(command, "tools")
         return importlib.import_module(f"trio_npu_dra.{house}.cli.{command}")
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package == "trio_npu_dra":
+            raise
+        raise DriverError(
+            f"the Python package {package} is missing: install trio-npu-dra[node]"
+        ) from error
     finally:
         gc.freeze()
         gc.enable()

@@ -1,6 +1,6 @@
 """`kubectl npu`: the cluster's NPUs, their holders, why a pod waits for one, and what is wrong.
 
-It reads and never writes. What it needs beside the driver is the extra `cli` of the package.
+It reads and never writes. It needs the extra `cli` of the package.
 """
 
 from __future__ import annotations
@@ -62,10 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _answered(asked: argparse.Namespace) -> int:
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
-        raise DriverError(
-            f"the Python package {missing[0]} is missing: in a clone of the driver, "
-            "run `python3 -m pip install '.[cli]'`"
-        )
+        raise DriverError(f"the Python package {missing[0]} is missing: install trio-npu-dra[cli]")
     code = ExitCode.FINE
     try:
         trio.run(_run, asked)
