@@ -18,6 +18,9 @@ STAGED: Final = ROOT / "build/docs"
 _ENTRANCES: Final = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Pages of the navigation that are not in docs/."""
 
+_UNSEARCHED: Final = "---\nsearch:\n  exclude: true\n---\n"
+"""At the head of a page that a search does not find."""
+
 _LANGUAGES: Final = {
     ".c": "c",
     ".h": "c",
@@ -125,7 +128,7 @@ def _place(path: str) -> str:
 def _file_page(path: str) -> str:
     text = (ROOT / path).read_text(encoding="utf-8").rstrip("\n")
     language = _LANGUAGES.get(PurePosixPath(path).suffix, "text")
-    return f"# {path}\n\n````{language}\n{text}\n````\n"
+    return f"{_UNSEARCHED}# {path}\n\n````{language}\n{text}\n````\n"
 
 
 def _folder_page(path: str) -> str:

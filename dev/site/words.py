@@ -18,7 +18,7 @@ from trio_npu_dra.kit.base import errors
 # --- flags ---------------------------------------------------------------------------------------
 
 FLAGS: Final = {
-    "container_libraries": "[What a container gets](containers.md#libraries)",
+    "container_libraries": "[What a container gets](containers.md#cann-and-libraries)",
     "device_plugin": "[Ask without a claim](../guides/without-a-claim.md)",
     "extra_mount": "[What a container gets](containers.md#more-of-the-host)",
     "http_port": "[Metrics and probes](../metrics.md)",
@@ -38,8 +38,8 @@ and end with 0 although an NPU is unhealthy or a pod waits.
 
 TAINTS_HEAD: Final = """\
 The driver judges each fault code by the levels of Huawei's MindCluster, mildest first, and taints
-the NPU by `--taint-effect`. [Deal with an unhealthy NPU](../guides/unhealthy.md) shows the commands
-and outputs.
+the NPU by `--taint-effect`. [Find and release unhealthy NPUs](../guides/health.md) shows the
+commands and outputs.
 
 The taint of a fault has the key `npu.huawei.com/fault` and the level as its value. Of several
 faults the one with the strongest effect decides. "codes" is how many codes of Huawei's table have

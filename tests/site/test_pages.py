@@ -21,6 +21,7 @@ from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.kit.base import errors
 from trio_npu_dra.tools.cli import health
 
+HEALTH = "docs/guides/health.md"
 UNHEALTHY = "docs/guides/unhealthy.md"
 EXAMPLE = "docs/guides/driver.md"
 FRAGMENTS = {"docs/config.md": 1, "docs/helm.md": 3, "docs/image.md": 1}
@@ -58,9 +59,9 @@ def test_manifests_are_those_of_files(page: str) -> None:
     assert len(shown) - len(named) == FRAGMENTS.get(page, 0)
 
 
-def test_the_page_about_unhealthy_npus_shows_what_people_see() -> None:
-    """Its table is what the command prints of such NPUs, its Events are those of the code."""
-    (block,) = (each for each in blocks(text_of(UNHEALTHY)) if each.language == "console")
+def test_the_pages_about_unhealthy_npus_show_what_people_see() -> None:
+    """The table is what the command prints of such NPUs, the Events are those of the code."""
+    (block,) = (each for each in blocks(text_of(HEALTH)) if each.language == "console")
     lines = block.text.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("faults:"))
     shown = lines[start : lines.index("...")]
@@ -84,8 +85,9 @@ def test_the_page_about_unhealthy_npus_shows_what_people_see() -> None:
     report = HealthReport(watch="events", taints=True, npus=npus)
     assert shown == [*health._header(report), "", *health._table(report)]
 
+    (block,) = (each for each in blocks(text_of(UNHEALTHY)) if each.language == "console")
     for reason in (Reason.FAULT, Reason.SEPARATED, Reason.RECOVERED):
-        (line,) = (line for line in lines if reason in line)
+        (line,) = (line for line in block.text.splitlines() if reason in line)
         said = words.event_example(reason).replace("npu-3", "npu-0")
         said = said.replace("HBM ECC", fault.text)
         said = re.sub(r"since \S+?Z", "since ", said)
