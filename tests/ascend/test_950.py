@@ -11,7 +11,7 @@ from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.occupancy import is_any_occupied
-from trio_npu_dra.ascend.telemetry import read_telemetry
+from trio_npu_dra.ascend.telemetry import TelemetryReader
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.lab.simulator import BoardControl, Severity, load_profile
@@ -133,7 +133,7 @@ async def test_a_950_is_measured_and_its_processes_are_known(
     control.set_power(1, 312.5)
     control.set_utilization(1, 2, 40)
     control.set_hbm_used(1, 4096)
-    measured = await read_telemetry(worker, dcmi, npu)
+    measured = await TelemetryReader(worker, dcmi).read(npu)
     assert (measured.temperature_celsius, measured.power_watts) == (51, 312.5)
     assert (measured.ai_core_ratio, measured.memory_used_bytes) == (0.4, 4 * 2**30)
     chips = Observable(board)

@@ -24,7 +24,7 @@ from trio_npu_dra.ascend.listing import init
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.occupancy import is_any_occupied
 from trio_npu_dra.ascend.telemetry import DEADLINE_SECONDS as TELEMETRY_SECONDS
-from trio_npu_dra.ascend.telemetry import read_telemetry
+from trio_npu_dra.ascend.telemetry import TelemetryReader
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.lab.simulator import BoardControl, load_profile
 
@@ -60,7 +60,7 @@ async def test_each_look_at_a_chip_names_it_and_has_a_deadline_of_its_own(
     relay.devices.clear()
     await read_chip(relay, dcmi, SECOND)
     await read_network(relay, dcmi, SECOND)
-    await read_telemetry(relay, dcmi, npu)
+    await TelemetryReader(relay, dcmi).read(npu)
     await is_any_occupied(relay, dcmi, Observable(board), [npu.device_node])
     assert relay.devices == [
         ("read_health", SECOND),

@@ -36,12 +36,13 @@ def chosen(query: str, *, node: str) -> str:
 
 @contextmanager
 def unhealthy(driver: Driver, held: int) -> Iterator[None]:
-    """A held NPU has a fault, heat and a bad port; a free NPU has a fault that separates it."""
+    """A held NPU has a fault, heat and bad links; a free NPU has a fault that separates it."""
     with driver.board() as board:
         try:
             board.add_fault(held, KEEPS_PODS, Severity.MAJOR)
             board.set_temperature(held, HOT)
             board.set_network_health(held, 3)
+            board.set_hccs_status(held, 2)
             board.add_fault(SPARE, SEPARATE, Severity.CRITICAL)
             yield
         finally:
@@ -49,6 +50,7 @@ def unhealthy(driver: Driver, held: int) -> Iterator[None]:
             board.clear_fault(SPARE, SEPARATE)
             board.set_temperature(held, COOL)
             board.set_network_health(held, 0)
+            board.set_hccs_status(held, 3)
 
 
 def start_pods(space: Space) -> str:
@@ -92,6 +94,8 @@ def test_dashboard_shows_all_and_alerts_are_about_what_is(
                 prometheus,
                 held | by | {"alertname": "NpuFaultHeld", "level": "RestartBusiness"},
                 held | {"alertname": "NpuHot"},
+                held | {"alertname": "NpuHbmHot"},
+                held | {"alertname": "NpuHccsDown"},
                 held | {"alertname": "NpuNetworkDown"},
                 spare | {"alertname": "NpuFaultFree", "level": "SeparateNPU"},
             )

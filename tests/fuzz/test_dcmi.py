@@ -7,6 +7,7 @@ import math
 import subprocess
 from contextlib import suppress
 from dataclasses import astuple, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +36,7 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.listing import init
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.occupancy import is_any_occupied
-from trio_npu_dra.ascend.telemetry import read_telemetry
+from trio_npu_dra.ascend.telemetry import TelemetryReader
 from trio_npu_dra.kit.api.objects import ObjectMeta, OwnerReference, ResourceSlice
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.pool.pool import Pool, check, specs
@@ -179,8 +180,9 @@ async def _watch(library: Answering, events: list[FaultEvent], looks: list[bytes
             _check(Board(chips=(unhealthy,)))
             for at in (faults.next_change, faults.recheck_at):
                 assert at is None or NOW - 1 <= at < math.inf
-            measured = astuple(await read_telemetry(worker, library.dcmi, unhealthy))
-            assert all(value is None or math.isfinite(value) for value in measured)
+            measured = astuple(await TelemetryReader(worker, library.dcmi).read(unhealthy))
+            flat = chain.from_iterable(one if isinstance(one, tuple) else [one] for one in measured)
+            assert all(value is None or math.isfinite(value) for value in flat)
             await is_any_occupied(
                 worker, library.dcmi, Observable(Board(chips=(unhealthy,))), ["/dev/davinci0"]
             )

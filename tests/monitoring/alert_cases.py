@@ -57,6 +57,8 @@ _ERRORS = 'npu_dra_claim_errors_total{node="n1", operation="prepare", reason="De
 _BUCKET = 'npu_dra_claim_call_duration_seconds_bucket{node="n1", operation="prepare", le="%s"}'
 _START = f"process_start_time_seconds{{{JOB}, node='n1'}}"
 
+_DOUBLE_BIT = "npu_dra_npu_hbm_double_bit_errors_total"
+
 _NODE = {"node": "n1"}
 _DEVICE = {"node": "n1", "device": "npu-3"}
 _HOLDER = {"claim_namespace": "ml", "claim": "train"}
@@ -303,6 +305,46 @@ CASES: Sequence[Case] = (
         quiet={
             "warm": {f"npu_dra_npu_temperature_celsius{{{NPU}}}": "85+0x200"},
             "a peak": {f"npu_dra_npu_temperature_celsius{{{NPU}}}": "50+0x5 99+0x5 50+0x100"},
+        },
+    ),
+    Case(
+        alert="NpuHbmHot",
+        series={f'npu_dra_npu_hbm_temperature_celsius{{{NPU}, chip="910B4", {CLAIM}}}': "96+0x200"},
+        minutes=10,
+        labels=_DEVICE,
+        value="96",
+        quiet={
+            "warm": {f"npu_dra_npu_hbm_temperature_celsius{{{NPU}}}": "95+0x200"},
+            "the chip is hot": {f"npu_dra_npu_temperature_celsius{{{NPU}}}": "99+0x200"},
+        },
+    ),
+    Case(
+        alert="NpuHbmErrors",
+        series={f"{_DOUBLE_BIT}{{{NPU}, {CLAIM}}}": "2+0x19 3+0x100"},
+        minutes=20,
+        labels=_DEVICE,
+        quiet={
+            "old ones": {f"{_DOUBLE_BIT}{{{NPU}, {CLAIM}}}": "3+0x200"},
+            "a reset": {f"{_DOUBLE_BIT}{{{NPU}, {CLAIM}}}": "3+0x19 0+0x100"},
+            "another holder": {
+                f"{_DOUBLE_BIT}{{{NPU}, {CLAIM}}}": "3+0x19 stale",
+                f'{_DOUBLE_BIT}{{{NPU}, claim_namespace="", claim=""}}': "_x20 3+0x100",
+            },
+            "an update": {
+                f'{_DOUBLE_BIT}{{{OLD}, device="npu-3"}}': "3+0x19 stale",
+                f'{_DOUBLE_BIT}{{{NEW}, device="npu-3"}}': "_x15 3+0x100",
+            },
+            "corrected ones": {f"npu_dra_npu_hbm_single_bit_errors_total{{{NPU}}}": "0+1x200"},
+        },
+    ),
+    Case(
+        alert="NpuHccsDown",
+        series={f"npu_dra_npu_hccs_up{{{NPU}, {CLAIM}}}": OFF},
+        minutes=5,
+        labels=_DEVICE,
+        quiet={
+            "a reset": {f"npu_dra_npu_hccs_up{{{NPU}}}": "1+0x5 0+0x3 1+0x100"},
+            "a board without HCCS": {f"npu_dra_npu_network_fault{{{NPU}}}": OFF},
         },
     ),
 )

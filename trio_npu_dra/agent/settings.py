@@ -351,7 +351,8 @@ class Settings(MeetingSettings):
     npu_metrics: bool = Field(
         True,
         json_schema_extra=_ENDPOINTS,
-        description="whether /metrics reads temperature, power and load of the NPUs",
+        description="whether /metrics asks NPUs for temperature, power, load, errors of memory"
+        " and links",
     )
     health_poll_interval: Annotated[float, Field(ge=0.1, le=3600), SECONDS] = Field(
         5.0,

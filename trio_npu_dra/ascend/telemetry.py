@@ -1,18 +1,29 @@
-"""An NPU's temperature, power and load."""
+"""What an NPU measures: temperatures, power, load, memory, errors of its HBM, its HCCS links."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from time import monotonic
 from typing import Final, TypeVar, TypeVarTuple
 
 from trio_npu_dra.ascend.chip import read_memory
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.errors import DcmiError
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
+from trio_npu_dra.ascend.dcmi.types import ChipRef, EccCounts, Link
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Chip
+from trio_npu_dra.ascend.traits import TRAITS
 
 DEADLINE_SECONDS: Final = 1.0
+
+BUDGET_SECONDS: Final = 0.5
+"""After this no further call is made on a chip: it is slow, and its health must be read, too."""
+
+UNSUPPORTED_SECONDS: Final = 600.0
+"""Between two tries of what a chip does not support; it may do so once it is not split any more."""
+
 _MIB: Final = 1024 * 1024
 _NO_VALUE: Final = 0x7FFD  # this and above: the sensor has none
 
@@ -28,46 +39,96 @@ class Telemetry:
         temperature_celsius: Of the chip.
         power_watts: Its own; on 310P that of its card, with all chips of the card.
         ai_core_ratio: Share of time in which the AI cores work, 0 to 1.
+        ai_cpu_ratio: The same of the AI CPUs.
+        vector_core_ratio: The same of the vector cores.
         memory_used_bytes: Of its device memory.
+        hbm_temperature_celsius: Of its HBM.
+        hbm_bandwidth_ratio: Share of the HBM's bandwidth in use, 0 to 1.
+        hbm_errors: That ECC found in its HBM.
+        hccs_up: Whether all its HCCS links are up.
     """
 
     temperature_celsius: float | None = None
     power_watts: float | None = None
     ai_core_ratio: float | None = None
+    ai_cpu_ratio: float | None = None
+    vector_core_ratio: float | None = None
     memory_used_bytes: int | None = None
+    hbm_temperature_celsius: float | None = None
+    hbm_bandwidth_ratio: float | None = None
+    hbm_errors: EccCounts | None = None
+    hccs_up: bool | None = None
 
 
-async def read_telemetry(worker: DcmiWorker, dcmi: Dcmi, chip: Chip) -> Telemetry:
-    """Read a chip's telemetry, in one job of the worker.
+class TelemetryReader:
+    """Reads the telemetry of chips, and seldom asks a chip for what it does not support."""
 
-    Raises:
-        Busy: It does not answer in time, or an earlier call on it has not returned.
-        NotReady: The worker is closed, or too many calls have not returned.
-    """
-    return await worker.call(_read, dcmi, chip, device=chip.ref, deadline_seconds=DEADLINE_SECONDS)
+    def __init__(self, worker: DcmiWorker, dcmi: Dcmi) -> None:
+        self._worker = worker
+        self._dcmi = dcmi
+        self._unsupported: dict[tuple[ChipRef, str], float] = {}  # until when
 
+    async def read(self, chip: Chip) -> Telemetry:
+        """Read a chip's telemetry, in one job of the worker.
 
-def _read(dcmi: Dcmi, chip: Chip) -> Telemetry:
-    celsius = _known(_measured(dcmi.temperature, chip.ref))
-    deciwatts = _known(_measured(dcmi.power, chip.ref))
-    if deciwatts is None:
-        deciwatts = _known(_measured(dcmi.card_power, chip.ref))
-    percent = _measured(dcmi.ai_core_utilization, chip.ref)
-    memory = _measured(read_memory, dcmi, chip)
-    return Telemetry(
-        temperature_celsius=celsius,
-        power_watts=deciwatts / 10 if deciwatts is not None else None,
-        ai_core_ratio=percent / 100 if percent is not None else None,
-        memory_used_bytes=memory.used_mib * _MIB if memory else None,
-    )
+        Raises:
+            Busy: It does not answer in time, or an earlier call on it has not returned.
+            NotReady: The worker is closed, or too many calls have not returned.
+        """
+        return await self._worker.call(
+            self._read, chip, device=chip.ref, deadline_seconds=DEADLINE_SECONDS
+        )
 
+    def _read(self, chip: Chip) -> Telemetry:
+        dcmi, ref = self._dcmi, chip.ref
+        ask = partial(self._ask, ref, monotonic() + BUDGET_SECONDS)
+        celsius = _known(ask(dcmi.temperature, ref))
+        deciwatts = _known(ask(dcmi.power, ref))
+        if deciwatts is None:
+            deciwatts = _known(ask(dcmi.card_power, ref))
+        ai_cores = ask(dcmi.ai_core_utilization, ref)
+        memory = ask(read_memory, dcmi, chip)
+        hbm_errors = ask(dcmi.hbm_errors, ref)
+        hccs_up = ask(dcmi.is_hccs_up, ref) if _has_hccs(chip) else None
+        ai_cpus = ask(dcmi.ai_cpu_utilization, ref)
+        vector_cores = ask(dcmi.vector_core_utilization, ref)
+        return Telemetry(
+            temperature_celsius=celsius,
+            power_watts=deciwatts / 10 if deciwatts is not None else None,
+            ai_core_ratio=_ratio(ai_cores),
+            ai_cpu_ratio=_ratio(ai_cpus),
+            vector_core_ratio=_ratio(vector_cores),
+            memory_used_bytes=memory.used_mib * _MIB if memory else None,
+            hbm_temperature_celsius=_known(memory.temperature) if memory else None,
+            hbm_bandwidth_ratio=_ratio(memory.bandwidth_percent) if memory else None,
+            hbm_errors=hbm_errors,
+            hccs_up=hccs_up,
+        )
 
-def _measured(read: Callable[[*Ts], T], *arguments: *Ts) -> T | None:
-    try:
-        return read(*arguments)
-    except DcmiError:
+    def _ask(
+        self, ref: ChipRef, until: float, read: Callable[[*Ts], T], *arguments: *Ts
+    ) -> T | None:
+        call, now = (ref, read.__name__), monotonic()
+        if now >= until or now < self._unsupported.get(call, 0):
+            return None
+        try:
+            return read(*arguments)
+        except NotSupported:
+            self._unsupported[call] = now + UNSUPPORTED_SECONDS
+        except DcmiError:
+            pass  # other metrics and the log show it
         return None
+
+
+def _has_hccs(chip: Chip) -> bool:
+    """Whether the state of HCCS means something: boards without it report one, too (DCMI)."""
+    traits = TRAITS[chip.family]
+    return Link.HCCS in traits.domain_links and chip.board_id not in traits.boards_without_hccs
 
 
 def _known(reading: int | None) -> int | None:
     return reading if reading is not None and reading < _NO_VALUE else None
+
+
+def _ratio(percent: int | None) -> float | None:
+    return percent / 100 if percent is not None and 0 <= percent <= 100 else None

@@ -192,6 +192,52 @@ NPU_AI_CORES = _gauge(
 )
 NPU_MEMORY_USED = _gauge("npu_memory_used_bytes", "Device memory in use.", *NPU_LABELS)
 NPU_MEMORY_SIZE = _gauge("npu_memory_size_bytes", "Total device memory.", *NPU_LABELS)
+NPU_AI_CPUS = _gauge(
+    "npu_ai_cpu_utilization_ratio",
+    "Share of time in which the AI CPUs are busy, 0 to 1.",
+    *NPU_LABELS,
+)
+NPU_VECTOR_CORES = _gauge(
+    "npu_vector_core_utilization_ratio",
+    "Share of time in which the vector cores are busy, 0 to 1.",
+    *NPU_LABELS,
+)
+NPU_HBM_TEMPERATURE = _gauge("npu_hbm_temperature_celsius", "Temperature of the HBM.", *NPU_LABELS)
+NPU_HBM_BANDWIDTH = _gauge(
+    "npu_hbm_bandwidth_utilization_ratio",
+    "Share of the HBM's bandwidth in use, 0 to 1.",
+    *NPU_LABELS,
+)
+NPU_HBM_CORRECTED = _counter(
+    "npu_hbm_single_bit_errors_total",
+    "Errors of the HBM that ECC corrected, since the chip started.",
+    *NPU_LABELS,
+)
+NPU_HBM_UNCORRECTED = _counter(
+    "npu_hbm_double_bit_errors_total",
+    "Errors of the HBM that ECC could not correct, since the chip started.",
+    *NPU_LABELS,
+)
+NPU_HBM_CORRECTED_EVER = _counter(
+    "npu_hbm_lifetime_single_bit_errors_total",
+    "Errors of the HBM that ECC corrected, in the life of the chip.",
+    *NPU_LABELS,
+)
+NPU_HBM_UNCORRECTED_EVER = _counter(
+    "npu_hbm_lifetime_double_bit_errors_total",
+    "Errors of the HBM that ECC could not correct, in the life of the chip.",
+    *NPU_LABELS,
+)
+NPU_HBM_ISOLATED = _gauge(
+    "npu_hbm_isolated_pages",
+    "Pages of the HBM that are not used any more because of double-bit errors.",
+    *NPU_LABELS,
+)
+NPU_HCCS_UP = _gauge(
+    "npu_hccs_up",
+    "1 while all HCCS links of the NPU are up, 0 while one is not; 910B and A3.",
+    *NPU_LABELS,
+)
 
 NPU_PARTITION = _gauge(
     "npu_partition_info",

@@ -21,7 +21,7 @@ from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board, Chip, FaultLevel
 from trio_npu_dra.ascend.subscription import WatchStatus
-from trio_npu_dra.ascend.telemetry import Telemetry, read_telemetry
+from trio_npu_dra.ascend.telemetry import Telemetry, TelemetryReader
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.registration import RegistrationStatus
 from trio_npu_dra.kit.pool import PublisherStatus
@@ -42,15 +42,14 @@ class NpuReadings:
     """
 
     def __init__(self, worker: DcmiWorker, dcmi: Dcmi | None, board: Observable[Board]) -> None:
-        self._worker = worker
-        self._dcmi = dcmi
+        self._reader = TelemetryReader(worker, dcmi) if dcmi else None
         self._board = board
         self._readings: dict[str, tuple[float, Telemetry]] = {}  # with the time of asking
         self._asking = trio.Lock()
 
     async def refresh(self) -> None:
         """Read NPUs whose values are old; after a deadline, leave the rest."""
-        if self._dcmi is None:
+        if self._reader is None:
             return
         with trio.move_on_after(_DEADLINE_SECONDS):
             async with self._asking:
@@ -60,7 +59,7 @@ class NpuReadings:
                     self._readings.pop(chip.name, None)
                     asked_at = trio.current_time()
                     try:
-                        telemetry = await read_telemetry(self._worker, self._dcmi, chip)
+                        telemetry = await self._reader.read(chip)
                     except DcmiError:
                         continue  # the worker's log and the health metrics show this
                     self._readings[chip.name] = asked_at, telemetry
@@ -170,15 +169,33 @@ class NodeState(Collector):
         telemetry = self.readings.fresh().get(chip.name)
         values: dict[Definition, float | None] = {catalog.NPU_MEMORY_SIZE: chip.memory_bytes}
         if telemetry is not None:
-            values |= {
-                catalog.NPU_TEMPERATURE: telemetry.temperature_celsius,
-                catalog.NPU_POWER: telemetry.power_watts,
-                catalog.NPU_AI_CORES: telemetry.ai_core_ratio,
-                catalog.NPU_MEMORY_USED: telemetry.memory_used_bytes,
-            }
+            values |= _measured(telemetry)
         for metric, value in values.items():
             if value is not None:
                 yield metric, labels, value
+
+
+def _measured(telemetry: Telemetry) -> dict[Definition, float | None]:
+    values: dict[Definition, float | None] = {
+        catalog.NPU_TEMPERATURE: telemetry.temperature_celsius,
+        catalog.NPU_POWER: telemetry.power_watts,
+        catalog.NPU_AI_CORES: telemetry.ai_core_ratio,
+        catalog.NPU_AI_CPUS: telemetry.ai_cpu_ratio,
+        catalog.NPU_VECTOR_CORES: telemetry.vector_core_ratio,
+        catalog.NPU_MEMORY_USED: telemetry.memory_used_bytes,
+        catalog.NPU_HBM_TEMPERATURE: telemetry.hbm_temperature_celsius,
+        catalog.NPU_HBM_BANDWIDTH: telemetry.hbm_bandwidth_ratio,
+        catalog.NPU_HCCS_UP: telemetry.hccs_up,
+    }
+    if errors := telemetry.hbm_errors:
+        values |= {
+            catalog.NPU_HBM_CORRECTED: errors.single_bit,
+            catalog.NPU_HBM_UNCORRECTED: errors.double_bit,
+            catalog.NPU_HBM_CORRECTED_EVER: errors.single_bit_ever,
+            catalog.NPU_HBM_UNCORRECTED_EVER: errors.double_bit_ever,
+            catalog.NPU_HBM_ISOLATED: errors.isolated_pages,
+        }
+    return values
 
 
 def _health(chip: Chip) -> Samples:

@@ -161,6 +161,13 @@ UTILIZATION: Final = Function(
     c_int,
     _OUT_UINT,
 )
+ECC: Final = Function(
+    "dcmi_get_device_ecc_info",
+    "dcmiv2_get_device_ecc_info",
+    _CHIP,
+    c_int,
+    POINTER(c.dcmi_ecc_info),
+)
 PROCESSES: Final = Function(
     "dcmi_get_device_resource_info",
     "dcmiv2_get_device_proc_mem_info",

@@ -82,6 +82,23 @@ class dcmi_hbm_info(ctypes.Structure):
     ]
 
 
+class dcmi_ecc_info(ctypes.Structure):
+    """Errors that the memory corrected (single bit), and others (double bit)."""
+
+    _fields_: ClassVar[list[Field]] = [
+        ("enable_flag", c_int),
+        *_all(
+            c_uint,
+            "single_bit_error_cnt",
+            "double_bit_error_cnt",
+            "total_single_bit_error_cnt",
+            "total_double_bit_error_cnt",
+            "single_bit_isolated_pages_cnt",
+            "double_bit_isolated_pages_cnt",
+        ),
+    ]
+
+
 class dcmi_get_memory_info_stru(ctypes.Structure):
     """DDR memory; sizes in MiB."""
 
@@ -123,6 +140,15 @@ class dcmi_spod_info(ctypes.Structure):
             "super_pod_type",
         ),
         ("reserve", c_uint * 6),
+    ]
+
+
+class dcmi_hccs_statues(ctypes.Structure):
+    """The state of a chip's HCCS links, of all together."""
+
+    _fields_: ClassVar[list[Field]] = [
+        *_all(c_uint, "pcs_status", "hdlc_status"),
+        ("reserve", c_ubyte * 4),
     ]
 
 

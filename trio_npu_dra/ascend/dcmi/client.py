@@ -23,6 +23,7 @@ from trio_npu_dra.ascend.dcmi.types import (
     ChipInfo,
     ChipRef,
     DieKind,
+    EccCounts,
     FaultEvent,
     Link,
     Memory,
@@ -45,6 +46,11 @@ _CPU_LIST_BYTES: Final = 256  # the library assumes 32
 _NPU: Final = 0
 _UNKNOWN_UNIT: Final = 0xFF
 _AI_CORES: Final = 2  # which utilization
+_AI_CPUS: Final = 3
+_VECTOR_CORES: Final = 12
+_HBM_ERRORS: Final = 2  # of which memory
+_HCCS_COMMAND: Final = (16, 0)  # main command HCCS, sub command GET_STATUS
+_HCCS_UP: Final = 3
 _CHIP_FAULT: Final = 0  # type of the only events with a known layout
 
 _callbacks: Final[list[Any]] = []
@@ -210,7 +216,12 @@ class Dcmi(PartitionCalls):
     def hbm(self, chip: ChipRef) -> Memory:
         """High-bandwidth memory; its size is 0 where the chip has none."""
         info = self._struct(f.HBM, c.dcmi_hbm_info, chip)
-        return Memory(size_mib=info.memory_size, used_mib=info.memory_usage)
+        return Memory(
+            size_mib=info.memory_size,
+            used_mib=info.memory_usage,
+            temperature=info.temp,
+            bandwidth_percent=info.bandwith_util_rate,
+        )
 
     def ddr(self, chip: ChipRef) -> Memory:
         """DDR memory; older libraries report its use in percent."""
@@ -307,8 +318,34 @@ class Dcmi(PartitionCalls):
         return self._int(f.CARD_POWER, self.place(chip).card_id)
 
     def ai_core_utilization(self, chip: ChipRef) -> int:
-        """How busy the AI cores are, in percent."""
+        """How busy the AI cores are, in percent; 0 while they are profiled."""
         return self._uint(f.UTILIZATION, chip, _AI_CORES)
+
+    def ai_cpu_utilization(self, chip: ChipRef) -> int:
+        """How busy the AI CPUs are, in percent."""
+        return self._uint(f.UTILIZATION, chip, _AI_CPUS)
+
+    def vector_core_utilization(self, chip: ChipRef) -> int:
+        """How busy the vector cores are, in percent; 0 while they are profiled."""
+        return self._uint(f.UTILIZATION, chip, _VECTOR_CORES)
+
+    def hbm_errors(self, chip: ChipRef) -> EccCounts | None:
+        """Errors of the HBM; None if they are not looked for."""
+        info = self._struct(f.ECC, c.dcmi_ecc_info, chip, _HBM_ERRORS)
+        if not info.enable_flag:
+            return None
+        return EccCounts(
+            single_bit=info.single_bit_error_cnt,
+            double_bit=info.double_bit_error_cnt,
+            single_bit_ever=info.total_single_bit_error_cnt,
+            double_bit_ever=info.total_double_bit_error_cnt,
+            isolated_pages=info.double_bit_isolated_pages_cnt,
+        )
+
+    def is_hccs_up(self, chip: ChipRef) -> bool:
+        """Whether all HCCS links of a chip are up; without meaning for boards that have none."""
+        info = self._device_info(chip, _HCCS_COMMAND, spacious(c.dcmi_hccs_statues))
+        return (info.pcs_status, info.hdlc_status) == (0, _HCCS_UP)
 
     def processes(self, chip: ChipRef) -> tuple[int, ...]:
         """The ids, on the host, of the processes on a chip, of all containers."""

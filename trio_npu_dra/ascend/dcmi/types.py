@@ -43,10 +43,36 @@ class Place(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Device memory of a chip."""
+    """Device memory of a chip; the last two are known of HBM alone.
+
+    Attributes:
+        temperature: Degrees Celsius; impossibly high numbers stand for "unknown".
+        bandwidth_percent: How busy its bandwidth is.
+    """
 
     size_mib: int
     used_mib: int
+    temperature: int | None = None
+    bandwidth_percent: int | None = None
+
+
+class EccCounts(NamedTuple):
+    """Errors of a chip's HBM: corrected (single bit), and others (double bit).
+
+    Attributes:
+        single_bit: Since the chip started.
+        double_bit: The same.
+        single_bit_ever: In the life of the chip.
+        double_bit_ever: The same.
+        isolated_pages: Pages that are not used any more because of a double-bit error. The vendor
+            keeps no count of those with single-bit errors: the field for it is always 0.
+    """
+
+    single_bit: int
+    double_bit: int
+    single_bit_ever: int
+    double_bit_ever: int
+    isolated_pages: int
 
 
 class DieKind(IntEnum):

@@ -127,6 +127,10 @@ class BoardControl(FaultControl, RuleControl, VnpuControl):
         """Set the RoCE port's health: 0 fine, 3 unreachable, 6 starting."""
         self._put(device, network_health=status)
 
+    def set_hccs_status(self, device: int, status: int) -> None:
+        """Set the state of a chip's HCCS links: 0 to 2 starting, 3 up."""
+        self._put(device, hccs_status=status)
+
     # --- presence ---------------------------------------------------------------------------------
 
     def set_gone(
