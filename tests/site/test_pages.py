@@ -145,6 +145,12 @@ def test_navigation_has_each_page_once() -> None:
     assert others <= set(sources())
 
 
+def test_each_version_begins_with_what_people_must_do() -> None:
+    """Who upgrades reads that first, and then perhaps no further."""
+    versions = re.findall(r"^## \[.*\].*\n\n(.*)$", text_of("CHANGELOG.md"), re.MULTILINE)
+    assert set(versions) == {"### You must do"}
+
+
 def test_each_target_of_the_fuzzer_is_documented() -> None:
     """The page has its input and its findings."""
     lines = text_of("docs/fuzzing.md").splitlines()
