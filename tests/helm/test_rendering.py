@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,12 @@ def test_other_name_is_everywhere() -> None:
     assert text.replace("npu-agent", NAME) == template(values)
 
 
+def test_the_pod_of_helm_test_comes_to_nodes_that_are_kept_for_npus() -> None:
+    """Whatever taint keeps others away, but to none that evicts, as one that is not ready."""
+    pod = objects(template())["Pod", "npus-test"]
+    assert pod["spec"]["tolerations"] == [{"operator": "Exists", "effect": "NoSchedule"}]
+
+
 def test_openshift_lets_the_account_be_privileged() -> None:
     """By the role that OpenShift has for that, in the release's namespace."""
     found = rendered({"openshift": {"scc": True}})
@@ -286,6 +293,16 @@ def test_values_that_would_break_the_pods_are_refused(values: Object, words: str
     """They have the right form; the error says what to do."""
     with pytest.raises(ClusterError, match=words):
         template(values)
+
+
+@pytest.mark.parametrize("page", ["docs/helm.md", "docs/guides/install.md"])
+def test_shown_install_names_the_image(page: str) -> None:
+    """Also by a tag of digits alone: `--set` makes it a number, which the schema refuses."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    (image,) = re.findall(r"export NPU_DRA_IMAGE=(\S+)", text)
+    (words,) = re.findall(r"--set image\.repository=\S+ --set\S* image\.tag=[^\s`]+", text)
+    script = f'image={image}; exec "$0" template "$1" {words}'
+    assert f"image: {image}\n" in run("bash", "-c", script, helm(), CHART)
 
 
 def test_npus_are_not_both_cut_and_shared() -> None:
