@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import trio
@@ -19,6 +19,7 @@ from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.kit.base.errors import KubeletSilent
+from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import PodDevice, PodResources
 
 RESOURCE = "huawei.com/Ascend910"
@@ -42,7 +43,10 @@ def given(pod: str, *numbers: int, resource: str = RESOURCE) -> list[PodDevice]:
 
 def with_ids(pod: str, *ids: str, resource: str = RESOURCE) -> list[PodDevice]:
     """A pod that has devices, by their ids."""
-    return [PodDevice(namespace="ml", pod=pod, resource=resource, id=id_) for id_ in ids]
+    return [
+        PodDevice(namespace="ml", pod=pod, container="main", resource=resource, id=id_)
+        for id_ in ids
+    ]
 
 
 def chips(count: int = 8) -> list[ResourceDevice]:
@@ -106,6 +110,7 @@ class Instance:
         self.repair = Repair(self.ledger, node.cdi(), [self.step])
         self.file = DevicesFile(node.cdi())
         self.freed: set[str] = set()
+        self.containers: Observable[Mapping[str, str]] = Observable({})
         self.pods = PodHolds(
             ledger=self.ledger,
             board=node.board,
@@ -114,6 +119,7 @@ class Instance:
             is_busy=kubelet.is_busy,
             flags=self.step,
             on_free=self.freed.update,
+            containers=self.containers,
         )
         self.plugin = self.plugin_of(RESOURCE)
         self.plugin.offer(chips())

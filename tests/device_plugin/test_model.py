@@ -178,7 +178,13 @@ class World:
         """A pod gets a device; the kubelet knows what pods have."""
         vnpu = device.partition.vnpu if device.partition else None
         share = None if device.share is None else str(device.share)
-        one = PodDevice(namespace="ml", pod="train", resource=device.resource, id=device.id)
+        one = PodDevice(
+            namespace="ml",
+            pod="train",
+            container="main",
+            resource=device.resource,
+            id=device.id,
+        )
         if one in self.pods:
             return
         plugin = self.instance.plugin_of(device.resource)

@@ -50,6 +50,7 @@ async def test_a_new_chip_is_given_out_once_no_pod_and_no_process_has_it(
         devices=devices,
         waiting=Observable({}),
         pods_known=Observable(False),
+        containers=Observable({}),
     )
     nursery.start_soon(plugins.serve)
     await trio.sleep(LOOK_SECONDS / 2)

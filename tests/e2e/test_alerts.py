@@ -74,4 +74,4 @@ def firing(case: Case) -> dict[str, Any]:
 
 def _worded(template: str, case: Case) -> str:
     text = template.replace("{{ $value }}", case.value)
-    return re.sub(r"{{ \$labels\.(\w+) }}", lambda found: case.labels[found[1]], text)
+    return re.sub(r"{{ \$labels\.(\w+) }}", lambda found: case.labels.get(found[1], ""), text)

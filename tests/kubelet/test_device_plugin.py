@@ -216,16 +216,19 @@ async def test_a_refused_registration_is_tried_again_and_said_once(
 
 
 async def test_pods_are_listed_with_what_they_have(site: Site) -> None:
-    """Pods without devices too: they show that the list is whole."""
+    """Each device once. Pods without devices too: they show that the list is whole."""
     async with site.kubelet() as kubelet:
         kubelet.pods = {
-            ("ml", "train"): {RESOURCE: ["thing-0", "thing-1"], "example.com/nic": ["a"]},
+            ("ml", "train"): {
+                RESOURCE: ["thing-0", "thing-1", "thing-0"],
+                "example.com/nic": ["a"],
+            },
             ("ml", "idle"): {},
         }
         listed = await list_pod_resources(site.pods / "kubelet.sock")
     assert listed.pods == {("ml", "train"), ("ml", "idle")}
     assert listed.devices == tuple(
-        PodDevice(namespace="ml", pod="train", resource=resource, id=id_)
+        PodDevice(namespace="ml", pod="train", container="main", resource=resource, id=id_)
         for resource, id_ in [
             (RESOURCE, "thing-0"),
             (RESOURCE, "thing-1"),

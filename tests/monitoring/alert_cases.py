@@ -15,6 +15,7 @@ JOB = 'job="ascend-npu-dra-kubeletplugin"'
 NPU = 'node="n1", device="npu-3"'
 OLD, NEW = 'node="n1", pod="old"', 'node="n1", pod="new"'
 CLAIM = 'claim_namespace="ml", claim="train"'
+POD = 'claim="", pod_namespace="ml", pod_name="train-0"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,7 @@ _DOUBLE_BIT = "npu_dra_npu_hbm_double_bit_errors_total"
 _NODE = {"node": "n1"}
 _DEVICE = {"node": "n1", "device": "npu-3"}
 _HOLDER = {"claim_namespace": "ml", "claim": "train"}
+_POD = {"pod_namespace": "ml", "pod_name": "train-0"}
 
 
 def calls(*, fast: str, all_: str) -> Series:
@@ -237,6 +239,18 @@ CASES: Sequence[Case] = (
         minutes=5,
         labels=_DEVICE | _HOLDER | {"level": "SeparateNPU"},
     ),
+    Case(
+        alert="NpuUnfitHeld",
+        series={**level("SeparateNPU"), **holder(POD)},
+        minutes=5,
+        labels=_DEVICE | _POD | {"level": "SeparateNPU"},
+    ),
+    Case(
+        alert="NpuFaultHeld",
+        series={**level("RestartRequest"), **holder(POD)},
+        minutes=10,
+        labels=_DEVICE | _POD | {"level": "RestartRequest"},
+    ),
     *(
         Case(
             alert="NpuFaultHeld",
@@ -259,6 +273,7 @@ CASES: Sequence[Case] = (
             labels=_DEVICE | {"level": name},
             quiet={
                 "held": {**level(name), **HELD},
+                "a pod has it": {**level(name), **holder(POD)},
                 "over": {**level(name, values="0+0x5 1+0x10 0+0x100"), **FREE},
             },
         )

@@ -16,6 +16,7 @@ from dev.rig.waiting import HANG_SECONDS
 from tests.observe.browser import get
 from trio_npu_dra import __version__
 from trio_npu_dra.agent.daemon import node
+from trio_npu_dra.agent.device_plugin import pods
 from trio_npu_dra.agent.observe import pages, self_check
 from trio_npu_dra.agent.observe.catalog import CATALOG, Kind
 from trio_npu_dra.kit.base import watchdog
@@ -120,6 +121,24 @@ async def test_a_prepared_claim_is_counted_and_named(rig: Rig) -> None:
     # An NPU of several claims is one, and named after none: its power is not that of one of them.
     assert (shared.value("claims_prepared"), shared.value("devices_prepared")) == (2, 1)
     assert shared.value("npu_power_watts", device="npu-3", claim="") > 0
+
+
+async def test_a_pod_with_an_npu_of_a_resource_is_named(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the container that has it, from the kubelet's list, which the driver reads anyway."""
+    monkeypatch.setattr(pods, "SOON_SECONDS", 0.05)
+    rig.device_plugin = "0"
+    resource, npu = "huawei.com/Ascend910", "Ascend910-0"
+    async with rig.device_manager() as manager, rig.registered():
+        await manager.wait_for(resource, npu)
+        await manager.allocate(resource, [npu])
+        manager.pods["ml", "train"] = {resource: [npu]}
+        pod = {"pod_namespace": "ml", "pod_name": "train", "container_name": "main"}
+        found = await until_scraped(rig, "npu_hccs_up", 1, device="npu-0", claim="", **pod)
+
+    assert len(found.values("npu_power_watts", pod_name="train")) == 1
+    assert len(found.values("npu_power_watts", pod_name="")) == 7
 
 
 async def test_a_claim_that_cannot_be_prepared_is_counted_by_reason(rig: Rig) -> None:

@@ -46,6 +46,7 @@ async def make_pages(
             publisher=node.publisher,
             registration=node.registration,
             holds=node.ledger.holds,
+            containers=node.containers,
             written_off=lambda: worker.written_off,
             readings=readings,
         )
@@ -179,6 +180,7 @@ async def serve_resources(
         devices=node.resources,
         waiting=node.waiting,
         pods_known=node.pods_known,
+        containers=node.containers,
     )
     await plugins.serve()
 

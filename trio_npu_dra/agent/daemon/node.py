@@ -98,6 +98,7 @@ class NodeContext:
         self.resources: Observable[DevicesByResource] = Observable({})
         self.waiting: Observable[Mapping[str, str]] = Observable({})
         self.pods_known = Observable(False)
+        self.containers: Observable[Mapping[str, str]] = Observable({})
 
     def published(self, fact: SliceWritten | PoolAccepted) -> None:
         """Note what the publisher did."""

@@ -60,6 +60,7 @@ class NodePlugins:
     devices: Observable[DevicesByResource]
     waiting: Observable[Mapping[str, str]]
     pods_known: Observable[bool]
+    containers: Observable[Mapping[str, str]]  # set by `PodHolds`
     # Chips that no process used when we checked, by device node; chips yet to be checked.
     _unused: Observable[frozenset[str]] = field(
         init=False, default_factory=lambda: Observable(frozenset())
@@ -79,6 +80,7 @@ class NodePlugins:
             is_busy=self.is_busy,
             flags=self.flags,
             on_free=self._mark_unused,
+            containers=self.containers,
         )
         self._tools = AllocationDeps(
             ledger=self.ledger,

@@ -63,6 +63,8 @@ class PodHolds:
     flags: ShareFlagStep
     # Gets the device nodes of chips that no process uses, before they are released.
     on_free: Callable[[Collection[str]], None]
+    # Set here: the container of each listed device, by the UID of its holder.
+    containers: Observable[Mapping[str, str]]
 
     def __post_init__(self) -> None:
         self.known = Observable(False)  # whether the kubelet has listed its pods once
@@ -173,7 +175,8 @@ class PodHolds:
     async def _record(self, listed: PodResources) -> set[str]:
         """Record which pods have what; return the UIDs of recorded holders that the list lacks."""
         async with self.ledger.exclusive():
-            found = self._found(listed)
+            found, containers = self._found(listed)
+            self.containers.set(containers)
             later = self._under_way | self._given_since
             for uid, entry in found.items():
                 known = self.ledger.by_uid.get(uid)
@@ -192,9 +195,12 @@ class PodHolds:
             pods |= {uid for uid in self.ledger.unreadable if node_of_pod(uid)}
             return pods - found.keys() - later
 
-    def _found(self, listed: PodResources) -> dict[str, Entry]:
-        """Entries for the listed devices: ours, maybe by an earlier flag, and Huawei's plugin's."""
-        found = {}
+    def _found(self, listed: PodResources) -> tuple[dict[str, Entry], dict[str, str]]:
+        """Entries for the listed devices: ours, maybe by an earlier flag, and Huawei's plugin's.
+
+        And the container of each. Both by the holder's UID.
+        """
+        found, containers = {}, {}
         # A pod keeps its devices of a resource that the flag does not name any more. It does not
         # start again after a reboot, when the ledger is empty: no plugin has its devices then.
         known = {one.resource for one in self.given}
@@ -211,7 +217,8 @@ class PodHolds:
                 )
                 entry = device.entry(namespace=given.namespace, pod=given.pod)
                 found[entry.uid] = entry
-        return found
+                containers[entry.uid] = given.container
+        return found, containers
 
     async def _take_back(self, lacking: Collection[str]) -> None:
         """Release devices that lists have lacked for some seconds and no process uses."""

@@ -46,7 +46,8 @@ def _histogram(name: str, meaning: str, *labels: str, buckets: tuple[float, ...]
     )
 
 
-NPU_LABELS: Final = ("device", "chip", "claim_namespace", "claim")
+HOLDER_LABELS: Final = ("claim_namespace", "claim", "pod_namespace", "pod_name", "container_name")
+NPU_LABELS: Final = ("device", "chip", *HOLDER_LABELS)
 
 # --- claims --------------------------------------------------------------------------------------
 
@@ -241,12 +242,11 @@ NPU_HCCS_UP = _gauge(
 
 NPU_PARTITION = _gauge(
     "npu_partition_info",
-    "A vNPU that an NPU is cut into, with the claim that has it, if one has.",
+    "A vNPU that an NPU is cut into, with the claim or pod that has it, if one has.",
     "device",
     "vnpu",
     "template",
-    "claim_namespace",
-    "claim",
+    *HOLDER_LABELS,
 )
 
 # --- ourselves -----------------------------------------------------------------------------------

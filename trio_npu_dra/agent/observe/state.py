@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from trio_npu_dra import __version__
 from trio_npu_dra.agent.devices.features import ServerFeatures
-from trio_npu_dra.agent.holds.hold import Hold, HolderKind, vnpu_holders
+from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, vnpu_holders
 from trio_npu_dra.agent.observe import catalog
 from trio_npu_dra.agent.observe.catalog import Definition, Kind
 from trio_npu_dra.ascend.dcmi.client import Dcmi
@@ -28,6 +28,8 @@ from trio_npu_dra.kit.pool import PublisherStatus
 from trio_npu_dra.revision import REVISION
 
 Samples = Iterator[tuple[Definition, tuple[str, ...], float]]
+
+NOBODY: Final = ("",) * len(catalog.HOLDER_LABELS)
 
 INTERVAL_SECONDS: Final = 5.0
 """Between two readings of an NPU's telemetry, however many clients scrape."""
@@ -80,6 +82,7 @@ class NodeState(Collector):
     publisher: Observable[PublisherStatus]
     registration: Observable[RegistrationStatus]
     holds: Observable[tuple[Hold, ...]]
+    containers: Observable[Mapping[str, str]]  # of pods, by the holder's UID
     written_off: Callable[[], int]  # DCMI calls that passed their deadline and have not returned
     readings: NpuReadings
 
@@ -102,7 +105,7 @@ class NodeState(Collector):
         holders = self._holders()
         for chip in self.board.value.chips:
             yield from _health(chip)
-            yield from self._telemetry(chip, holders.get(chip.device_node, ("", "")))
+            yield from self._telemetry(chip, holders.get(chip.device_node, NOBODY))
         yield from self._partitions()
         yield catalog.BUILD_INFO, (__version__, REVISION, platform.python_version()), 1
 
@@ -136,16 +139,25 @@ class NodeState(Collector):
         if version:
             yield catalog.DRIVER_INFO, (version,), 1
 
-    def _holders(self) -> dict[str, tuple[str, str]]:
-        """Namespace and name of the one claim that holds a chip, by the chip's device node.
+    def _holders(self) -> dict[str, tuple[str, ...]]:
+        """The labels of the one claim or pod that holds a chip, by the chip's device node.
 
-        A chip measures all its partitions together, so none of their claims is its holder.
+        A chip measures all its partitions together, so none of their holders is its own.
         """
-        found: dict[str, set[tuple[str, str]]] = {}
-        for hold in self._holds_of_claims():
+        found: dict[str, set[tuple[str, ...]]] = {}
+        for hold in self.holds.value:
             for node in () if hold.observer or hold.partition else hold.nodes:
-                found.setdefault(node, set()).add((hold.holder.namespace, hold.holder.name))
+                found.setdefault(node, set()).add(self._labels(hold.holder))
         return {node: holders.pop() for node, holders in found.items() if len(holders) == 1}
+
+    def _labels(self, holder: Holder | None) -> tuple[str, ...]:
+        """Those of `catalog.HOLDER_LABELS`."""
+        if holder is None:
+            return NOBODY
+        if holder.kind is HolderKind.POD:
+            container = self.containers.value.get(holder.uid, "")
+            return "", "", holder.namespace, holder.name, container
+        return holder.namespace, holder.name, "", "", ""
 
     def _holds_of_claims(self) -> list[Hold]:
         others = {HolderKind.POD, HolderKind.LEFTOVER}
@@ -156,15 +168,10 @@ class NodeState(Collector):
         for chip in self.board.value.chips:
             templates = {vdevice.id: vdevice.template for vdevice in chip.vdevices}
             for vnpu in chip.vnpus:
-                holder = held.get(vnpu)
-                claim = (holder.namespace, holder.name) if holder else ("", "")
-                yield (
-                    catalog.NPU_PARTITION,
-                    (chip.name, str(vnpu), templates.get(vnpu, ""), *claim),
-                    1,
-                )
+                part = chip.name, str(vnpu), templates.get(vnpu, "")
+                yield catalog.NPU_PARTITION, (*part, *self._labels(held.get(vnpu))), 1
 
-    def _telemetry(self, chip: Chip, holder: tuple[str, str]) -> Samples:
+    def _telemetry(self, chip: Chip, holder: tuple[str, ...]) -> Samples:
         labels = (chip.name, chip.chip_name, *holder)
         telemetry = self.readings.fresh().get(chip.name)
         values: dict[Definition, float | None] = {catalog.NPU_MEMORY_SIZE: chip.memory_bytes}

@@ -26,6 +26,7 @@ class PodDevice:
 
     namespace: str
     pod: str
+    container: str  # the first that has it
     resource: str
     id: str
 
@@ -58,14 +59,17 @@ async def list_pod_resources(socket: Path) -> PodResources:
             )
     except RpcError as error:
         raise KubeletSilent(f"the kubelet does not list pods on {socket}: {error}") from error
-    devices = [
-        PodDevice(namespace=pod.namespace, pod=pod.name, resource=given.resource_name, id=id_)
-        for pod in reply.pod_resources
-        for container in pod.containers
-        for given in container.devices
-        for id_ in given.device_ids
-    ]
+    first: dict[tuple[str, ...], str] = {}
+    for pod in reply.pod_resources:
+        for container in pod.containers:
+            for given in container.devices:
+                for id_ in given.device_ids:
+                    device = pod.namespace, pod.name, given.resource_name, id_
+                    first.setdefault(device, container.name)
     return PodResources(
         pods=frozenset((pod.namespace, pod.name) for pod in reply.pod_resources),
-        devices=tuple(dict.fromkeys(devices)),
+        devices=tuple(
+            PodDevice(namespace=namespace, pod=name, container=container, resource=resource, id=id_)
+            for (namespace, name, resource, id_), container in first.items()
+        ),
     )

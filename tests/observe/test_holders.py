@@ -1,0 +1,106 @@
+"""How an NPU's series name its holder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dev.rig.boards import partition, split
+from tests.holds.entries import chip, hold
+from trio_npu_dra.agent.holds.hold import Hold, HolderKind
+from trio_npu_dra.agent.observe import catalog
+from trio_npu_dra.agent.observe.state import NodeState, NpuReadings
+from trio_npu_dra.ascend.dcmi.worker import open_worker
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.ascend.partition import Partition
+from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED
+from trio_npu_dra.kit.pool import PublisherStatus
+
+VNPU = 100
+BOARD = Board(
+    chips=(
+        split(replace(chip(0), memory_bytes=2**35), partition(VNPU)),
+        replace(chip(1), memory_bytes=2**35),
+    )
+)
+CONTAINERS = {"pod-of-npu-1": "main", "pod-of-npu-1-1": "side", "pod-of-npu-0-vnpu-100": "main"}
+NOBODY = dict.fromkeys(catalog.HOLDER_LABELS, "")
+POD = NOBODY | {"pod_namespace": "ml", "pod_name": "train", "container_name": "main"}
+CLAIM = NOBODY | {"claim_namespace": "ml", "claim": "train"}
+
+
+def of_pod(one: Hold) -> Hold:
+    """The hold as that of a pod."""
+    return replace(one, holder=replace(named(one).holder, kind=HolderKind.POD))
+
+
+def named(one: Hold) -> Hold:
+    """The hold of a claim with the name that all have here."""
+    return replace(one, holder=replace(one.holder, namespace="ml", name="train"))
+
+
+async def holders(*holds: Hold) -> dict[str, dict[str, str]]:
+    """The labels of holders, by metric and device."""
+    board = Observable(BOARD)
+    async with open_worker() as worker:
+        state = NodeState(
+            board=board,
+            watch=Observable(WatchStatus()),
+            features=Observable(None),
+            publisher=Observable(PublisherStatus()),
+            registration=Observable(NOT_REGISTERED),
+            holds=Observable(holds),
+            containers=Observable(CONTAINERS),
+            written_off=lambda: 0,
+            readings=NpuReadings(worker, None, board),
+        )
+        return {
+            f"{name} {sample.labels['device']}": {
+                label: value
+                for label, value in sample.labels.items()
+                if label in catalog.HOLDER_LABELS
+            }
+            for family in state.collect()
+            for sample in family.samples
+            for name in [sample.name.removeprefix("npu_dra_npu_")]
+            if name in {"memory_size_bytes", "partition_info"}
+        }
+
+
+async def test_a_claim_or_a_pod_is_named() -> None:
+    """A pod with its container, as the kubelet's list has it; a chip's vNPU has its own holder."""
+    found = await holders(
+        of_pod(hold("pod-of-npu-1", 1)),
+        of_pod(hold("pod-of-npu-0-vnpu-100", 0, partition=Partition(template="vir06", vnpu=VNPU))),
+    )
+    assert found == {
+        "memory_size_bytes npu-0": NOBODY,
+        "memory_size_bytes npu-1": POD,
+        "partition_info npu-0": POD,
+    }
+    found = await holders(named(hold("one", 1)))
+    assert found["memory_size_bytes npu-1"] == CLAIM
+    assert found["partition_info npu-0"] == NOBODY
+
+
+async def test_a_shared_npu_names_nobody() -> None:
+    """Its power is not that of one of them; two shares of one container are its own."""
+    shares = [
+        of_pod(hold("pod-of-npu-1", 1, share="0")),
+        of_pod(hold("pod-of-npu-1-1", 1, share="1")),
+    ]
+    assert (await holders(*shares))["memory_size_bytes npu-1"] == NOBODY
+    both = [shares[0], replace(shares[0], share="1")]
+    assert (await holders(*both))["memory_size_bytes npu-1"] == POD
+
+
+async def test_what_no_list_has_is_not_named() -> None:
+    """A container that the kubelet has not listed; a pod that is not known; an observer."""
+    unlisted = await holders(of_pod(hold("pod-of-npu-1-7", 1)))
+    assert unlisted["memory_size_bytes npu-1"] == POD | {"container_name": ""}
+    unknown = of_pod(hold("pod-of-npu-1-7", 1))
+    unknown = replace(unknown, holder=replace(unknown.holder, namespace="", name=""))
+    assert (await holders(unknown))["memory_size_bytes npu-1"] == NOBODY
+    observing = await holders(named(hold("one", 1, observer=True)))
+    assert observing["memory_size_bytes npu-1"] == NOBODY
