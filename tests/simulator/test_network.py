@@ -1,4 +1,4 @@
-"""The links that chips report: RoCE addresses and state, HCCS bandwidth."""
+"""The links that chips report: RoCE addresses and state, HCCS state and bandwidth."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.simulator.conftest import Load, MakeBoard, RawDcmi
+    from trio_npu_dra.lab.simulator import BoardControl
 
 ROCE, VNIC = 1, 0
 V6 = 1
+STATE = (16, 0)
 NOT_SET = -8023
 NOT_SUPPORT = -8255
 
@@ -40,6 +42,16 @@ def test_the_address_of_a_roce_port(dcmi: RawDcmi) -> None:
 def test_chips_without_a_roce_port_have_no_address(make_board: MakeBoard, load: Load) -> None:
     """On 310P the call is not supported."""
     assert device_ip(load(make_board("300i-duo-2").library), 4)[0] == NOT_SUPPORT
+
+
+def test_hccs_tells_its_state(
+    dcmi: RawDcmi, control: BoardControl, make_board: MakeBoard, load: Load
+) -> None:
+    """12 bytes: no lane has a fault, and the links are up, or a chip's are only being set up."""
+    control.set_hccs_status(1, 2)
+    assert dcmi.device_info(0, 0, *STATE) == (0, struct.pack("=2I4x", 0, 3))
+    assert dcmi.device_info(1, 0, *STATE) == (0, struct.pack("=2I4x", 0, 2))
+    assert load(make_board("910a-8").library).device_info(0, 0, *STATE) == (NOT_SUPPORT, b"")
 
 
 def test_hccs_bandwidth_adds_to_the_totals(dcmi: RawDcmi) -> None:

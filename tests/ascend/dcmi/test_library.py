@@ -8,7 +8,7 @@ import pytest
 from trio_npu_dra.ascend.dcmi._library import Library, load
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, LibraryMissing, NotReady, NotSupported
-from trio_npu_dra.ascend.dcmi.types import ChipRef, DcmiCall, DieKind, Memory
+from trio_npu_dra.ascend.dcmi.types import ChipRef, DcmiCall, DieKind, EccCounts, Memory
 
 VERSION = "21.0.4\ufffd"
 
@@ -54,6 +54,12 @@ def old_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     int dcmi_get_device_memory_info_v2(int card, int device, unsigned long long *out) {
         out[0] = 8192;
         out[1] = 50ULL << 32 | 1600; /* percent used, MHz */
+        return 0;
+    }
+    int dcmi_get_device_ecc_info(int card, int device, int memory, unsigned *out) {
+        for (unsigned i = 0; i < 9; i++)
+            out[i] = memory == 2 ? 10 * i : 1; /* two words more than the vendor's header has */
+        out[0] = card; /* whether they are counted */
         return 0;
     }
     int dcmi_get_driver_version(char *out, unsigned size) {
@@ -105,6 +111,15 @@ def test_facts_come_from_the_older_calls_too(old_library: Library) -> None:
         dcmi.die_id(chip, DieKind.DDIE)
     assert dcmi.pci_bus_id(chip) == "c1:1f.7"
     assert dcmi.ddr(chip) == Memory(size_mib=8192, used_mib=4096)
+
+
+def test_each_count_of_errors_is_its_own(old_library: Library) -> None:
+    """Since the start and ever; no count of single-bit pages; none at all while ECC is off."""
+    dcmi = Dcmi(old_library)
+    assert dcmi.hbm_errors(ChipRef(1, 0)) == EccCounts(
+        single_bit=10, double_bit=20, single_bit_ever=30, double_bit_ever=40, isolated_pages=60
+    )
+    assert dcmi.hbm_errors(ChipRef(0, 0)) is None
 
 
 def test_ld_library_path_comes_first(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from trio_npu_dra.ascend.dcmi import _signatures as c
         (c.dcmi_board_info, 16),
         (c.dcmi_die_id, 20),
         (c.dcmi_hbm_info, 32),
+        (c.dcmi_ecc_info, 28),
+        (c.dcmi_hccs_statues, 12),
         (c.dcmi_get_memory_info_stru, 112),
         (c.dcmi_memory_info, 16),
         (c.dcmi_proc_mem_info, 16),

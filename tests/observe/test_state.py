@@ -1,18 +1,23 @@
-"""How an NPU's series name its holder."""
+"""The series of an NPU: their values, and how they name its holder."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+
+from prometheus_client.samples import Sample
 
 from dev.rig.boards import partition, split
 from tests.holds.entries import chip, hold
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind
 from trio_npu_dra.agent.observe import catalog
 from trio_npu_dra.agent.observe.state import NodeState, NpuReadings
-from trio_npu_dra.ascend.dcmi.worker import open_worker
+from trio_npu_dra.ascend.dcmi.types import EccCounts
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.ascend.telemetry import Telemetry
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED
 from trio_npu_dra.kit.pool import PublisherStatus
@@ -40,9 +45,22 @@ def named(one: Hold) -> Hold:
     return replace(one, holder=replace(one.holder, namespace="ml", name="train"))
 
 
-async def holders(*holds: Hold) -> dict[str, dict[str, str]]:
-    """The labels of holders, by metric and device."""
+class Read(NpuReadings):
+    """Telemetry that has been read."""
+
+    def __init__(self, worker: DcmiWorker, board: Observable[Board], **values: Telemetry) -> None:
+        super().__init__(worker, None, board)
+        self.values = values
+
+    def fresh(self) -> Mapping[str, Telemetry]:
+        """All of it."""
+        return {name.replace("_", "-"): telemetry for name, telemetry in self.values.items()}
+
+
+async def samples(*holds: Hold, **telemetry: Telemetry) -> list[Sample]:
+    """The samples about NPUs, with names in short."""
     board = Observable(BOARD)
+    prefix = f"{catalog.PREFIX}npu_"
     async with open_worker() as worker:
         state = NodeState(
             board=board,
@@ -53,19 +71,23 @@ async def holders(*holds: Hold) -> dict[str, dict[str, str]]:
             holds=Observable(holds),
             containers=Observable(CONTAINERS),
             written_off=lambda: 0,
-            readings=NpuReadings(worker, None, board),
+            readings=Read(worker, board, **telemetry),
         )
-        return {
-            f"{name} {sample.labels['device']}": {
-                label: value
-                for label, value in sample.labels.items()
-                if label in catalog.HOLDER_LABELS
-            }
+        return [
+            sample._replace(name=sample.name.removeprefix(prefix))
             for family in state.collect()
             for sample in family.samples
-            for name in [sample.name.removeprefix("npu_dra_npu_")]
-            if name in {"memory_size_bytes", "partition_info"}
-        }
+            if sample.name.startswith(prefix)
+        ]
+
+
+async def holders(*holds: Hold) -> dict[str, dict[str, str]]:
+    """The labels of holders, by metric and device."""
+    return {
+        f"{name} {labels['device']}": {label: labels[label] for label in catalog.HOLDER_LABELS}
+        for name, labels, *_ in await samples(*holds)
+        if name in {"memory_size_bytes", "partition_info"}
+    }
 
 
 async def test_a_claim_or_a_pod_is_named() -> None:
@@ -104,3 +126,50 @@ async def test_what_no_list_has_is_not_named() -> None:
     assert (await holders(unknown))["memory_size_bytes npu-1"] == NOBODY
     observing = await holders(named(hold("one", 1, observer=True)))
     assert observing["memory_size_bytes npu-1"] == NOBODY
+
+
+async def test_each_value_has_its_metric() -> None:
+    """What an NPU does not have is missing."""
+    errors = EccCounts(
+        single_bit=10, double_bit=11, single_bit_ever=12, double_bit_ever=13, isolated_pages=14
+    )
+    whole = Telemetry(
+        temperature_celsius=1,
+        power_watts=2,
+        ai_core_ratio=0.3,
+        ai_cpu_ratio=0.4,
+        vector_core_ratio=0.5,
+        memory_used_bytes=6,
+        hbm_temperature_celsius=7,
+        hbm_bandwidth_ratio=0.8,
+        hbm_errors=errors,
+        hccs_up=False,
+    )
+    found = await samples(npu_0=Telemetry(), npu_1=whole)
+    about = {"chip": "910B4", **NOBODY}
+    values = {
+        device: {
+            sample.name: sample.value
+            for sample in found
+            if sample.labels == {"device": device, **about}
+        }
+        for device in ("npu-0", "npu-1")
+    }
+    assert values["npu-0"] == {"memory_size_bytes": 2**35}
+    assert values["npu-1"] == {
+        "memory_size_bytes": 2**35,
+        "temperature_celsius": 1,
+        "power_watts": 2,
+        "ai_core_utilization_ratio": 0.3,
+        "ai_cpu_utilization_ratio": 0.4,
+        "vector_core_utilization_ratio": 0.5,
+        "memory_used_bytes": 6,
+        "hbm_temperature_celsius": 7,
+        "hbm_bandwidth_utilization_ratio": 0.8,
+        "hbm_single_bit_errors_total": 10,
+        "hbm_double_bit_errors_total": 11,
+        "hbm_lifetime_single_bit_errors_total": 12,
+        "hbm_lifetime_double_bit_errors_total": 13,
+        "hbm_isolated_pages": 14,
+        "hccs_up": 0,
+    }
