@@ -87,11 +87,12 @@ def picture(name: str) -> str:
 
 def reasons_table() -> Iterator[str]:
     """A row for each reason to wait."""
-    yield "| reason | what `kubectl npu explain train` says first |"
-    yield "|---|---|"
+    yield "| reason | code | what `kubectl npu explain train` says first |"
+    yield "|---|---|---|"
     for reason in REASONS:
-        sentence = plain(next(explanation_lines(reason.explained())))
-        yield f"| {reason.title} | {sentence.replace('|', chr(92) + '|')} |"
+        explained = reason.explained()
+        line = plain(next(explanation_lines(explained))).replace("|", r"\|")
+        yield f"| {reason.title} | `{explained.sentence.code}` | {line} |"
 
 
 def with_outputs(page: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dev.config import schema
-from dev.site import chart_values, containers, reference
+from dev.site import chart_values, containers, npu_json, reference
 from dev.site.markdown import with_table
 from dev.site.stage import ROOT
 from trio_npu_dra.agent.observe.catalog import CATALOG
@@ -33,6 +33,7 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "docs/reference/errors.md": reference.errors_page,
     "docs/reference/events.md": reference.events_page,
     "docs/reference/flags.md": reference.flags_page,
+    "docs/reference/kubectl-npu.md": npu_json.page,
     "docs/reference/taints.md": reference.taints_page,
     "k8s/schema/npuconfig.v1alpha1.json": schema.content,
 }

@@ -34,6 +34,12 @@ class Cluster:
         assert status == 0
         return json.loads(out)
 
+    def not_weighed(self, *words: str) -> list[str]:
+        """What an answer for people does not weigh."""
+        _, out, _ = self.run(*words)
+        block = out.partition("\nnot weighed here\n")[2].partition("\n\n")[0]
+        return [line.strip() for line in block.splitlines()]
+
 
 @pytest.fixture
 def cluster(

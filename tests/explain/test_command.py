@@ -48,7 +48,7 @@ def test_an_explanation_as_data(cluster: Cluster) -> None:
     data = cluster.data("explain", "pod/large")
 
     (request,) = data["claims"][0]["requests"]
-    assert data["outcome"] == "waits"
+    assert data["outcome"] == "Waits"
     assert [step["left"] for step in request["steps"]] == [12, 12, 12, 8, 8, 2]
     assert request["firstTooFew"] == 5
     assert len(data["helps"]) == 3
@@ -69,8 +69,8 @@ def test_an_expensive_selector_is_undecided(
 
     data = cluster.data("explain", "claim/expensive")
 
-    assert data["outcome"] == "undecided"
-    assert data["sentence"].startswith("the CEL takes more than 2 s or 1 GiB")
+    assert data["outcome"] == "Undecided"
+    assert data["message"].startswith("the CEL takes more than 2 s or 1 GiB")
 
 
 def test_colours_are_for_terminals(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,12 +221,12 @@ def test_partitions_and_other_drivers(cluster: Cluster) -> None:
     (other,) = cluster.data("--driver", "nic.example.com")["nodes"]
 
     assert [(one["name"], one["state"]) for one in row["devices"]] == [
-        ("npu-0", "shared"),
-        ("npu-0-vnpu-1", "used"),
+        ("npu-0", "Shared"),
+        ("npu-0-vnpu-1", "Used"),
     ]
     assert (row["total"], row["used"]) == (1, 1)
     assert [one["name"] for one in other["devices"]] == ["npu-7"]
-    facts = ("model", "memory", "ring", "numaNode")
+    facts = ("model", "memoryBytes", "ring", "numaNode")
     assert [other["devices"][0][fact] for fact in facts] == [None] * 4
 
 
@@ -241,4 +241,12 @@ def test_a_pool_that_is_not_complete_is_said_to_be(cluster: Cluster) -> None:
     assert out.endswith(
         f"\nno devices are allocated here (Kubernetes 1.36 and later)\n  n3: {flaw}\n"
     )
-    assert row["flaws"] == [flaw]
+    assert row["flaws"] == [
+        {
+            "reason": "PoolIncomplete",
+            "driver": "npu.huawei.com",
+            "pool": "n3",
+            "slices": 1,
+            "wanted": 2,
+        }
+    ]

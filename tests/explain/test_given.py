@@ -6,9 +6,9 @@ import pytest
 
 from dev.explain.reasons import SEPARATED, held, npu, shared
 from dev.explain.world import DRIVER, Wire, ask, claim, class_, node, slice_, view_of, with_results
-from trio_npu_dra.tools.cluster.explain.explanation import Outcome
 from trio_npu_dra.tools.cluster.explain.verdict import explain_claim
 from trio_npu_dra.tools.cluster.objects import Claim
+from trio_npu_dra.tools.cluster.said import Outcome
 
 
 def test_each_device_is_told_with_its_use_and_its_state() -> None:
@@ -48,5 +48,5 @@ def test_a_claim_has_its_devices_though_nobody_could_get_them_now(
     found = explain_claim(Claim.model_validate(made), view_of(*objects, made))
 
     assert found.outcome is Outcome.GIVEN
-    assert [one.device.name for one in found.claims[0].given] == ["npu-0"]
+    assert [one.id.name for one in found.claims[0].given] == ["npu-0"]
     assert found.claims[0].funnels == ()

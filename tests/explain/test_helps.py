@@ -10,9 +10,10 @@ import pytest
 from dev.explain.reasons import RING, SEPARATED, held, npu
 from dev.explain.world import DRIVER, Wire, ask, claim, class_, node, pod, slice_, view_of
 from trio_npu_dra.tools.cluster.explain import search
-from trio_npu_dra.tools.cluster.explain.explanation import Explanation, Outcome
+from trio_npu_dra.tools.cluster.explain.explanation import Explanation
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.said import Outcome
 
 ONE = slice_("s1", npu(0))
 TWO = slice_("s1", npu(0), npu(1))

@@ -6,9 +6,9 @@ import pytest
 
 from dev.explain.reasons import held, npu
 from dev.explain.world import ask, claim, class_, node, pod, slice_, view_of
-from trio_npu_dra.tools.cluster.explain.explanation import Outcome
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.said import Outcome
 
 
 @pytest.mark.parametrize("is_free", [True, False])

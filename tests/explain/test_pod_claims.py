@@ -19,7 +19,6 @@ from dev.explain.world import (
     slice_,
     view_of,
 )
-from trio_npu_dra.tools.cluster.explain.explanation import Outcome
 from trio_npu_dra.tools.cluster.explain.pod_claims import (
     PodClaims,
     claim_for,
@@ -28,6 +27,7 @@ from trio_npu_dra.tools.cluster.explain.pod_claims import (
 )
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.said import Outcome
 
 NAME = "huawei.com/Ascend910"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
@@ -63,15 +63,15 @@ def test_a_claim_of_a_template_has_the_pod_as_its_owner(owners: list[Wire], is_m
     found = of_template(claim("train-npu-x", ask(), ownerReferences=owners), made="train-npu-x")
 
     assert [one.metadata.name for one in found.claims.values()] == ["train-npu-x"]
-    assert (found.missing, bool(found.problem)) == ("", not is_mine)
+    assert (found.missing, bool(found.problem)) == (None, not is_mine)
 
 
 def test_a_claim_that_is_being_deleted_is_no_use() -> None:
     """The scheduler waits for its successor."""
     leaving = claim("npu", ask(), deletionTimestamp="2026-11-22T08:00:00Z")
 
-    assert "default/npu" in of_pod(leaving).problem
-    assert of_pod(claim("npu", ask())).problem == ""
+    assert "default/npu" in (of_pod(leaving).problem or "")
+    assert of_pod(claim("npu", ask())).problem is None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_first_problem_is_the_one_that_is_said() -> None:
     found = of_pod(claim("npu", ask()), resourceClaims=named)
 
     assert list(found.claims) == ["a"]
-    assert "gone" in found.missing
+    assert "gone" in (found.missing or "")
     assert found.problem == found.missing
 
 

@@ -31,10 +31,11 @@ from dev.explain.world import (
     view_of,
     with_results,
 )
-from trio_npu_dra.tools.cluster.explain.explanation import Outcome
+from trio_npu_dra.tools.cluster import said
 from trio_npu_dra.tools.cluster.explain.verdict import explain_claim, explain_pod
 from trio_npu_dra.tools.cluster.objects import Claim
 from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.said import Outcome
 
 IS_WHOLE = 'device.attributes["npu.huawei.com"].type == "npu"'
 
@@ -101,7 +102,7 @@ def test_a_claim_alone_is_explained() -> None:
     assert found.outcome is Outcome.FREE
     assert found.sentence.startswith("it can be allocated on n1")
     assert given.outcome is Outcome.GIVEN
-    assert [one.device.name for one in given.claims[0].given] == ["npu-0"]
+    assert [one.id.name for one in given.claims[0].given] == ["npu-0"]
     assert given.claims[0].funnels[0].steps[-1].left == 2
 
 
@@ -143,7 +144,7 @@ def test_the_newest_events_are_shown() -> None:
 
     found = explain_pod(Pod.model_validate(waiting), view)
 
-    assert [event.rpartition(" ")[2] for event in found.events] == ["2", "3", "4", "5", "6"]
+    assert [event.message.rpartition(" ")[2] for event in found.events] == ["2", "3", "4", "5", "6"]
 
 
 def test_a_warning_of_the_scheduler_is_over_once_the_pod_has_its_node() -> None:
@@ -223,8 +224,9 @@ def test_a_selector_that_is_not_understood_is_not_said_to_match() -> None:
 def test_without_rights_nothing_is_said_of_nodes() -> None:
     """Devices are weighed alone, on the nodes that slices name."""
     whole = view_of(class_(), slice_("s1", npu(0)), claim("train", ask(MEMORY.replace("64", "32"))))
+    doubt = said.Said("nodes", said.Doubt.FORBIDDEN, verb="list", resource="nodes")
     view = type(whole)(
-        slices=whole.slices, claims=whole.claims, classes=whole.classes, doubts=("nodes",)
+        slices=whole.slices, claims=whole.claims, classes=whole.classes, doubts=(doubt,)
     )
 
     found = explain_pod(Pod.model_validate(pod("train", "train", nodeSelector={"a": "b"})), view)

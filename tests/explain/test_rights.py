@@ -21,13 +21,18 @@ def test_missing_rights_are_named(cluster: Cluster) -> None:
     """It answers with less rights, and never claims to have weighed what it has not seen."""
     cluster.api.forbidden = frozenset({"nodes", "pods", "events"})
 
-    doubts = cluster.data("explain", "large")["notWeighed"]
+    doubts = cluster.not_weighed("explain", "large")
+    data = cluster.data("explain", "large")["notWeighed"]
     status, _, err = cluster.run("why-unhealthy", "n2/npu-3")
 
     assert [doubt.partition(":")[0] for doubt in doubts] == [
         "labels, taints and resources of nodes",
         "what other pods use of resources",
         "Events",
+    ]
+    assert data == [
+        {"reason": "MayNotRead", "verb": "list", "resource": resource}
+        for resource in ("nodes", "pods", "events")
     ]
     assert (status, err) == (0, "")
 
@@ -36,16 +41,16 @@ def test_taints_of_rules_are_weighed_as_far_as_they_can_be_read(cluster: Cluster
     """A rule counts in each command; without the right, or of a form unknown here, it is named."""
     rule = taint_rule(DRAINED, pool="n1", device="npu-7")
     cluster.api.objects.append(rule)
-    assert "maintenance" in cluster.data("explain", "large")["sentence"]
+    assert "maintenance" in cluster.data("explain", "large")["message"]
     assert cluster.data("why-unhealthy", "n1/npu-7")["device"]["unhealthy"]
 
     cluster.api.forbidden = frozenset({"devicetaintrules"})
-    denied = cluster.data()
+    denied, said = cluster.data(), cluster.not_weighed()
     cluster.api.forbidden = frozenset()
     del rule["spec"]["taint"]["key"]
-    (unread,) = cluster.data()["notWeighed"]
+    (unread,) = cluster.not_weighed()
 
-    assert denied["notWeighed"] == ["DeviceTaintRules: you may not list devicetaintrules"]
+    assert said == ["DeviceTaintRules: you may not list devicetaintrules"]
     assert not any(one["unhealthy"] for one in denied["nodes"][0]["devices"])
     assert unread.startswith("DeviceTaintRule drain cannot be read, so its taint looks absent: ")
 
@@ -54,7 +59,7 @@ def test_labels_of_nodes_are_read(cluster: Cluster) -> None:
     """No node has the one that the pod wants, and nothing is left unweighed."""
     cluster.api.objects.append(pod("picky", nodeSelector={"disk": "none"}))
     found = cluster.data("explain", "pod/picky")
-    assert (found["outcome"], found["notWeighed"]) == ("waits", [])
+    assert (found["outcome"], found["notWeighed"]) == ("Waits", [])
 
 
 @pytest.mark.parametrize(
@@ -70,12 +75,13 @@ def test_unreadable_objects_are_named(cluster: Cluster, words: tuple[str, ...]) 
     cluster.api.objects.append(huge)
 
     status, out, _ = cluster.run(*words)
-    *_, line = cluster.data(*words)["notWeighed"]
+    *_, unread = cluster.data(*words)["notWeighed"]
+    error = unread.pop("error")
 
     assert status == 0
-    assert line in out
-    assert line.startswith("ResourceClaim evil/huge cannot be read, so what it holds looks free: ")
-    assert line.endswith("at most 100000 are read")
+    assert f"ResourceClaim evil/huge cannot be read, so what it holds looks free: {error}" in out
+    assert error.endswith("at most 100000 are read")
+    assert unread == {"reason": "Unreadable", "kind": "ResourceClaim", "name": "evil/huge"}
 
 
 def test_null_is_an_empty_list(cluster: Cluster) -> None:
@@ -94,13 +100,15 @@ def test_pods_that_cannot_be_read_are_counted(cluster: Cluster) -> None:
         hog["spec"]["containers"] = [{"name": "c", "resources": []}]
         cluster.api.objects.append(hog)
 
-    *named, more = cluster.data("explain", "large")["notWeighed"]
+    *named, more = cluster.not_weighed("explain", "large")
+    *_, rest = cluster.data("explain", "large")["notWeighed"]
 
     looks = "so what it uses looks free: spec.containers.0.resources"
     assert [line.partition(looks)[0] for line in named] == [
         f"Pod default/hog-{number} cannot be read, " for number in range(5)
     ]
     assert more == "3 more pods that cannot be read"
+    assert rest == {"reason": "MoreUnreadable", "resource": "pods", "count": 3}
 
 
 def test_the_namespace_of_what_cannot_be_read_counts(cluster: Cluster) -> None:
@@ -135,12 +143,11 @@ def test_the_namespace_is_asked_whether_it_allows_admin_access(cluster: Cluster)
     assert ("get", "namespaces") not in cluster.api.asked
 
     cluster.api.objects += looking
-    assert "wants admin access" in cluster.data("explain", "pod/look")["sentence"]
+    assert "wants admin access" in cluster.data("explain", "pod/look")["message"]
     namespace["metadata"]["labels"] = {"resource.kubernetes.io/admin-access": "true"}
-    assert cluster.data("explain", "pod/look")["outcome"] == "free"
+    assert cluster.data("explain", "pod/look")["outcome"] == "Free"
     cluster.api.forbidden = frozenset({"namespaces"})
-    told = cluster.data("explain", "pod/look")
-    assert told["notWeighed"] == [
+    assert cluster.not_weighed("explain", "pod/look") == [
         "whether namespace default may have admin access: you may not get namespaces"
     ]
 

@@ -8,6 +8,7 @@ import pytest
 
 from dev.explain.reasons import REASONS, Reason, npu
 from dev.explain.world import DRIVER, ask, claim, class_, node, pod, slice_, view_of
+from trio_npu_dra.tools.cluster import said
 from trio_npu_dra.tools.cluster.explain.funnel import Loss
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.explain.words import loss_words
@@ -17,7 +18,11 @@ from trio_npu_dra.tools.cluster.pods import Pod
 
 def loss(why: str, count: int) -> Loss:
     """So many devices that are lost for that reason."""
-    return Loss(why=why, devices=tuple(DeviceId(DRIVER, "n1", f"npu-{at}") for at in range(count)))
+    words = said.Said(why, said.Lost.DIFFERS, values={})
+    if why.startswith("are held"):
+        words = said.Said(why, said.Lost.HELD, holders=[])
+    devices = tuple(DeviceId(DRIVER, "n1", f"npu-{at}") for at in range(count))
+    return Loss(why=words, devices=devices)
 
 
 @pytest.mark.parametrize(

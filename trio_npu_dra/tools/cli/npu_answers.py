@@ -27,12 +27,13 @@ from trio_npu_dra.tools.cluster.gather import (
 )
 from trio_npu_dra.tools.cluster.objects import Claim
 from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.said import Said
 
 Output = tuple[Iterable[Line], dict[str, Any]]
 """Lines for people, and the facts as data."""
 
 
-async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], tuple[str, ...]]:
+async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], tuple[Said, ...]]:
     """The nodes, and what could not be read."""
     view, _ = await read_devices(client)
     return fleet(view, driver), view.doubts
@@ -121,7 +122,7 @@ async def explain_pod(client: KubeClient, name: str, namespace: str) -> Output:
     pod = await client.get(Pod, name, namespace)
     with apart() as decide:
         said = verdict.explain_pod(pod, await read_cluster(client, pod), decide)
-    return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
+    return npu_words.explanation_lines(said), npu_wire.explanation_wire(said, pod)
 
 
 async def explain_claim(client: KubeClient, name: str, namespace: str) -> Output:
@@ -133,7 +134,7 @@ async def explain_claim(client: KubeClient, name: str, namespace: str) -> Output
     claim = await client.get(Claim, name, namespace)
     with apart() as decide:
         said = verdict.explain_claim(claim, await read_cluster(client, claim), decide)
-    return npu_words.explanation_lines(said), npu_wire.explanation_wire(said)
+    return npu_words.explanation_lines(said), npu_wire.explanation_wire(said, claim)
 
 
 async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Output:

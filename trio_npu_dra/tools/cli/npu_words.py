@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trio_npu_dra.ascend import fact_names
+from trio_npu_dra.kit.api.objects import DeviceTaint, Event
 from trio_npu_dra.tools.cli.styled import Line, Part, Style, Styled, parts, table
 from trio_npu_dra.tools.cluster.diagnosis import Diagnosis
 from trio_npu_dra.tools.cluster.explain.explanation import (
     ClaimReport,
     Explanation,
     GivenDevice,
-    Outcome,
 )
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
-from trio_npu_dra.tools.cluster.explain.words import ask_words, counted, loss_words, names_of
+from trio_npu_dra.tools.cluster.explain.words import (
+    ask_words,
+    counted,
+    event_words,
+    loss_words,
+    names_of,
+)
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, DeviceState, NodeRow, Ring
+from trio_npu_dra.tools.cluster.matching import taint_words
+from trio_npu_dra.tools.cluster.said import Outcome
 
 _NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "UNHEALTHY", "WHOLE RINGS")
 _HOLDER = ("HELD BY", "NODE", "DEVICES")
@@ -153,7 +161,7 @@ def explanation_lines(explanation: Explanation) -> Iterator[Line]:
         yield f"  and {len(explanation.nodes) - _NODES} more"
     yield from _listed("any one of these would help", explanation.helps)
     yield from doubt_lines(explanation.doubts)
-    yield from _listed("events", explanation.events)
+    yield from _listed("events", map(event_words, explanation.events))
 
 
 def doubt_lines(doubts: Iterable[str]) -> Iterator[Line]:
@@ -184,7 +192,7 @@ def _claim_lines(report: ClaimReport) -> Iterator[Line]:
 
 def _given_cells(one: GivenDevice) -> tuple[str, ...]:
     facts = ", ".join(filter(None, (one.facts, one.how)))
-    return one.request, f"{one.device.name} of {one.device.pool}", facts, one.now
+    return one.result.request, f"{one.id.name} of {one.id.pool}", facts, one.now
 
 
 def _funnel_lines(one: Funnel) -> Iterator[Line]:
@@ -209,7 +217,7 @@ def _losses(step: FunnelStep) -> Iterator[Line]:
 def diagnosis_lines(unhealthy: Diagnosis) -> Iterator[Line]:
     """What is wrong with a device, and its holders."""
     taints = ", ".join(unhealthy.row.taints)
-    title = Styled(unhealthy.title, Style.TITLE)
+    title = Styled(f"{unhealthy.row.id.name} of {unhealthy.node}", Style.TITLE)
     if not unhealthy.row.is_published:
         yield title, " is not published any more, and a claim holds it"
     elif unhealthy.row.is_unhealthy:
@@ -218,7 +226,16 @@ def diagnosis_lines(unhealthy: Diagnosis) -> Iterator[Line]:
         yield title, f" is not unhealthy, and no claim gets it: {taints}"
     else:
         yield title, " is ", Styled("not unhealthy", Style.GOOD), ": no taint keeps claims away"
-    yield from _listed("taints", unhealthy.taints)
+    yield from _listed("taints", map(_since, unhealthy.row.device.taints))
     yield from _listed("touched", dict.fromkeys(one.words for one in unhealthy.row.holders))
-    yield from _listed("events", unhealthy.events)
+    yield from _listed("events", map(_dated, unhealthy.events))
     yield from doubt_lines(unhealthy.doubts)
+
+
+def _since(taint: DeviceTaint) -> str:
+    return f"{taint_words(taint)} since {taint.time_added or 'an unknown time'}"
+
+
+def _dated(event: Event) -> str:
+    times = f" ({event.count} times)" if event.count > 1 else ""
+    return f"{event.when or '-'} {event_words(event)}{times}"

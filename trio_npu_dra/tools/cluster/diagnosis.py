@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trio_npu_dra.kit.api.objects import Event
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow
-from trio_npu_dra.tools.cluster.matching import taint_words
+from trio_npu_dra.tools.cluster.said import Said
 
 _EVENTS = 10
 
@@ -22,18 +22,16 @@ class Diagnosis:
     """What is wrong with one device.
 
     Attributes:
-        title: `npu-3 of n1`.
+        node: Where it is.
         row: The device.
-        taints: Each with its effect and since when.
         events: The node's Events about the device, the newest last.
         doubts: What may not be read.
     """
 
-    title: str
+    node: str
     row: DeviceRow
-    taints: tuple[str, ...]
-    events: tuple[str, ...]
-    doubts: tuple[str, ...]
+    events: tuple[Event, ...]
+    doubts: tuple[Said, ...]
 
 
 def find(nodes: Sequence[NodeRow], words: str) -> tuple[str, DeviceRow]:
@@ -61,7 +59,7 @@ def find(nodes: Sequence[NodeRow], words: str) -> tuple[str, DeviceRow]:
 
 
 def diagnosis(
-    node: str, row: DeviceRow, events: Iterable[Event], doubts: tuple[str, ...]
+    node: str, row: DeviceRow, events: Iterable[Event], doubts: tuple[Said, ...]
 ) -> Diagnosis:
     """What is wrong with a device, given all Events of its node."""
     name = row.device.name
@@ -69,17 +67,4 @@ def diagnosis(
         event for event in events if name in (word.strip(":;,.") for word in event.message.split())
     ]
     about.sort(key=lambda event: event.when)
-    return Diagnosis(
-        title=f"{name} of {node}",
-        row=row,
-        taints=tuple(
-            f"{taint_words(taint)} since {taint.time_added or 'an unknown time'}"
-            for taint in row.device.taints
-        ),
-        events=tuple(
-            f"{event.when or '-'} {event.type} {event.reason}: {event.message}"
-            + (f" ({event.count} times)" if event.count > 1 else "")
-            for event in about[-_EVENTS:]
-        ),
-        doubts=doubts,
-    )
+    return Diagnosis(node=node, row=row, events=tuple(about[-_EVENTS:]), doubts=doubts)

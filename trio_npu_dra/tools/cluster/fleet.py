@@ -22,6 +22,7 @@ from trio_npu_dra.tools.cluster.inventory import (
 from trio_npu_dra.tools.cluster.matching import BLOCKING, taint_words
 from trio_npu_dra.tools.cluster.objects import AnyDevice
 from trio_npu_dra.tools.cluster.pools import NodePool, whole_pools
+from trio_npu_dra.tools.cluster.said import Said
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 _PARTITION: Final = re.compile(r"npu-\d+-.")
@@ -141,7 +142,7 @@ class NodeRow:
     node: str
     devices: tuple[DeviceRow, ...]
     rings: tuple[Ring, ...]
-    flaws: tuple[str, ...]
+    flaws: tuple[Said, ...]
 
     @property
     def whole(self) -> tuple[DeviceRow, ...]:
@@ -169,7 +170,7 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
     held = allotments(view.claims)
     in_use = taken(held)
     nodes: dict[str, list[DeviceRow]] = {}
-    flaws: dict[str, dict[str, None]] = {}
+    flaws: dict[str, dict[Said, None]] = {}
     places: dict[PoolId, str] = {}
     withdrawn = {id_: None for id_ in held if in_use.has(id_) and driver in {"", id_.driver}}
     for pool in whole_pools(view.slices).values():
@@ -184,8 +185,8 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
             if row.is_partition and not row.holders:
                 continue
             nodes.setdefault(node, []).append(row)
-            if pool.flaw:
-                flaws.setdefault(node, {})[pool.flaw_words] = None
+            if problem := pool.problem:
+                flaws.setdefault(node, {})[problem] = None
     for id_ in withdrawn:
         node = places.get(PoolId(id_.driver, id_.pool), id_.pool)  # drivers name pools so, mostly
         row = DeviceRow(

@@ -20,6 +20,7 @@ from trio_npu_dra.tools.cluster.objects import (
     Namespace,
 )
 from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.said import Doubt, Said
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 K = TypeVar("K", bound=KubeObject)
@@ -47,7 +48,7 @@ async def read_devices(client: KubeClient) -> tuple[ClusterView, dict[type[KubeO
     slices = await _all(client, AnySlice)
     claims = await _all(client, Claim)
     versions: dict[type[KubeObject], str] = {AnySlice: slices.version, Claim: claims.version}
-    doubts = [*_unread(AnySlice, slices), *_unread(Claim, claims)]
+    doubts: list[Said] = [*_unread(AnySlice, slices), *_unread(Claim, claims)]
     tainted = with_rules(slices.objects, await _taint_rules(client, doubts))
     return ClusterView(slices=tainted, claims=claims.objects, doubts=tuple(doubts)), versions
 
@@ -60,7 +61,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
     """
     devices, _ = await read_devices(client)
     classes = await _all(client, DeviceClass)
-    doubts = [*devices.doubts, *_unread(DeviceClass, classes)]
+    doubts: list[Said] = [*devices.doubts, *_unread(DeviceClass, classes)]
     nodes = await _if_allowed(client, FullNode, doubts, "labels, taints and resources of nodes")
     pods = await _if_allowed(
         client, Pod, doubts, "what other pods use of resources", field_selector=_RUNNING
@@ -82,7 +83,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
 
 
 async def events_about(
-    client: KubeClient, about: KubeObject, doubts: list[str]
+    client: KubeClient, about: KubeObject, doubts: list[Said]
 ) -> tuple[Event, ...]:
     """The Events about an object; a missing right becomes a doubt."""
     meta = about.metadata
@@ -109,13 +110,20 @@ async def namespaces_of(client: KubeClient, kind: type[KubeObject], name: str) -
     return (*read, *(one.namespace for one in found.unread))
 
 
-def _unread(kind: type[K], found: Listed[K]) -> Iterator[str]:
+def _unread(kind: type[K], found: Listed[K]) -> Iterator[Said]:
     """What follows from unreadable objects."""
     for one in found.unread[:_FEW]:
         looks = _LOOKS.get(kind, "it looks absent")
-        yield f"{kind.kind_name} {one.title} cannot be read, so {looks}: {one.why}"
-    if len(found.unread) > _FEW:
-        yield f"{len(found.unread) - _FEW} more {kind.plural} that cannot be read"
+        yield Said(
+            f"{kind.kind_name} {one.title} cannot be read, so {looks}: {one.why}",
+            Doubt.UNREADABLE,
+            kind=kind.kind_name,
+            name=one.title,
+            error=one.why,
+        )
+    if (count := len(found.unread) - _FEW) > 0:
+        text = f"{count} more {kind.plural} that cannot be read"
+        yield Said(text, Doubt.MORE_UNREADABLE, resource=kind.plural, count=count)
 
 
 async def _all(client: KubeClient, kind: type[K]) -> Listed[K]:
@@ -125,7 +133,7 @@ async def _all(client: KubeClient, kind: type[K]) -> Listed[K]:
 async def _if_allowed(
     client: KubeClient,
     kind: type[K],
-    doubts: list[str],
+    doubts: list[Said],
     what: str,
     *,
     namespace: str | None = None,
@@ -140,14 +148,19 @@ async def _if_allowed(
             page=_PAGES.get(kind, _PAGE),
         )
     except Forbidden:
-        doubts.append(f"{what}: you may not list {kind.plural}")
+        doubts.append(_may_not("list", kind, what))
         return None
     doubts += _unread(kind, found)
     return found.objects
 
 
+def _may_not(verb: str, kind: type[KubeObject], what: str) -> Said:
+    text = f"{what}: you may not {verb} {kind.plural}"
+    return Said(text, Doubt.FORBIDDEN, verb=verb, resource=kind.plural)
+
+
 async def _admin_access_allowed(
-    client: KubeClient, about: KubeObject, claims: Iterable[Claim], doubts: list[str]
+    client: KubeClient, about: KubeObject, claims: Iterable[Claim], doubts: list[Said]
 ) -> bool | None:
     """Whether a namespace lets its claims look on; asked only if one of them wants to."""
     name = about.metadata.namespace or "default"
@@ -156,12 +169,12 @@ async def _admin_access_allowed(
     try:
         namespace = await client.get(Namespace, name)
     except Forbidden:
-        doubts.append(f"whether namespace {name} may have admin access: you may not get namespaces")
+        doubts.append(_may_not("get", Namespace, f"whether namespace {name} may have admin access"))
         return None
     return namespace.metadata.labels.get(ADMIN_LABEL) == "true"
 
 
-async def _taint_rules(client: KubeClient, doubts: list[str]) -> tuple[DeviceTaintRule, ...]:
+async def _taint_rules(client: KubeClient, doubts: list[Said]) -> tuple[DeviceTaintRule, ...]:
     """The rules that taint devices beside their slices; older API servers serve none of them."""
     try:
         rules = await _if_allowed(client, DeviceTaintRule, doubts, "DeviceTaintRules")

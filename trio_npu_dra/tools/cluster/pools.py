@@ -19,6 +19,7 @@ from trio_npu_dra.tools.cluster.inventory import (
 )
 from trio_npu_dra.tools.cluster.matching import selects
 from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, AnySliceSpec
+from trio_npu_dra.tools.cluster.said import Flaw, Said
 
 _COUNTERS_EVERYWHERE = 36
 CounterKey = tuple[str, str]
@@ -34,19 +35,20 @@ class NodePool:
         devices: Those that the node can have, in the scheduler's order.
         others: Those of the pool that only other nodes can have.
         counters: What the counter sets have in all.
-        flaw: Why nothing is allocated from it; empty if nothing is wrong.
+        flaw: Why nothing is allocated from it; None if nothing is wrong.
     """
 
     id: PoolId
     devices: tuple[PlacedDevice, ...] = ()
     others: tuple[PlacedDevice, ...] = ()
     counters: Mapping[CounterKey, Fraction]
-    flaw: str = ""
+    flaw: Said | None = None
 
     @property
-    def flaw_words(self) -> str:
+    def problem(self) -> Said | None:
         """The flaw with the pool's name: `of pool n1 of npu.huawei.com only 1 of its 2 ...`."""
-        return f"of pool {self.id.name} of {self.id.driver} {self.flaw}" if self.flaw else ""
+        flaw = self.flaw
+        return flaw and flaw.within(f"of pool {self.id.name} of {self.id.driver} {flaw}")
 
     def left(self, taken: Taken) -> dict[CounterKey, Fraction]:
         """What is left of each counter."""
@@ -166,12 +168,20 @@ def _pool(
     return _built(id_, near, known, node)
 
 
-def _missing(slices: Sequence[AnySlice]) -> str:
+def _missing(slices: Sequence[AnySlice]) -> Said | None:
     """What one generation of a pool lacks."""
     wanted = slices[0].spec.pool.resource_slice_count
     if len(slices) == wanted:
-        return ""
-    return f"only {len(slices)} of its {wanted} slices are published"
+        return None
+    driver, pool = pool_of(slices[0])
+    return Said(
+        f"only {len(slices)} of its {wanted} slices are published",
+        Flaw.POOL_INCOMPLETE,
+        driver=driver,
+        pool=pool,
+        slices=len(slices),
+        wanted=wanted,
+    )
 
 
 def _of(slices: Iterable[AnySlice], generation: int) -> list[AnySlice]:
@@ -190,7 +200,7 @@ def _built(
     names = {slice_.metadata.name for slice_ in near}
     far = [slice_ for slice_ in known if slice_.metadata.name not in names]
     devices, others = devices_of(near), devices_of(far)
-    flaw = _flaw(devices, others, counters, [set_.name for set_ in sets])
+    flaw = _flaw(id_, devices, others, counters, [set_.name for set_ in sets])
     mine = tuple(
         placed
         for placed in devices
@@ -204,19 +214,30 @@ def _built(
 
 
 def _flaw(
+    id_: PoolId,
     devices: Sequence[PlacedDevice],
     others: Sequence[PlacedDevice],
     counters: Mapping[CounterKey, Fraction],
     sets: Sequence[str],
-) -> str:
+) -> Said | None:
     """What makes a pool invalid, in the scheduler's eyes."""
+    where = {"driver": id_.driver, "pool": id_.name}
     names = Counter(placed.device.name for placed in devices)
     if names and max(names.values()) > 1:
-        return f"several devices have the name {names.most_common(1)[0][0]}"
+        device = names.most_common(1)[0][0]
+        text = f"several devices have the name {device}"
+        return Said(text, Flaw.SAME_NAME, **where, device=device)
     if len(set(sets)) < len(sets):
-        return "several counter sets have one name"
+        return Said("several counter sets have one name", Flaw.SAME_SET, **where)
     for placed in (*devices, *others):
         for (set_, name), _ in consumed(placed.device):
             if (set_, name) not in counters:
-                return f"{placed.device.name} takes from {set_}/{name}, a counter that is not there"
-    return ""
+                return Said(
+                    f"{placed.device.name} takes from {set_}/{name}, a counter that is not there",
+                    Flaw.NO_COUNTER,
+                    **where,
+                    device=placed.device.name,
+                    counterSet=set_,
+                    counter=name,
+                )
+    return None

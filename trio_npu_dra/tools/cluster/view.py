@@ -9,6 +9,7 @@ from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import Event, ObjectMeta
 from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass
 from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.said import Said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class ClusterView:
     nodes: tuple[FullNode, ...] | None = None
     pods: tuple[Pod, ...] | None = None
     events: tuple[Event, ...] = ()
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Said, ...] = ()
     admin_access_allowed: bool | None = None
     minor: int | None = None
 

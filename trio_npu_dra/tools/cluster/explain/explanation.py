@@ -4,32 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import Any
 
 from trio_npu_dra.ascend import fact_names
-from trio_npu_dra.kit.api.objects import AllocationResult, Device
+from trio_npu_dra.kit.api.objects import AllocationResult, Device, Event
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel
 from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, devices_of, newest
 from trio_npu_dra.tools.cluster.matching import taint_words
 from trio_npu_dra.tools.cluster.objects import Claim
+from trio_npu_dra.tools.cluster.said import Outcome, Said
 from trio_npu_dra.tools.cluster.view import ClusterView
 
-
-class Outcome(StrEnum):
-    """What becomes of a pod or a claim."""
-
-    GIVEN = "given"
-    """It has its devices."""
-    ENDED = "ended"
-    """It is a pod that has ended, and needs no devices any more."""
-    FREE = "free"
-    """Nothing that we know of is in its way: the scheduler can allocate."""
-    WAITS = "waits"
-    """No node can give it what it asks for, as things are."""
-    FAILS = "fails"
-    """The scheduler gives up with an error each time it tries."""
-    UNDECIDED = "undecided"
-    """It depends on something that this package cannot tell."""
+_FACTS = (
+    fact_names.CHIP_NAME,
+    fact_names.PRODUCT_NAME,
+    fact_names.TEMPLATE,
+    fact_names.TOPOLOGY_GROUP,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +28,45 @@ class GivenDevice:
     """A device that a claim has.
 
     Attributes:
-        request: Of the claim; `request/subrequest` if it had choices.
-        device: Which.
-        facts: Some facts of it: `910B4, memCapacity 32Gi, ring-0`.
-        how: `with admin access`, or its share; empty for the whole device.
-        now: What is wrong with it now: taints, or that it is not published.
+        result: What was allocated; its request is `request/subrequest` if there were choices.
+        device: What is published of it; None if it is not published any more.
     """
 
-    request: str
-    device: DeviceId
-    facts: str
-    how: str
-    now: str
+    result: AllocationResult
+    device: Device | None
+
+    @property
+    def id(self) -> DeviceId:
+        """Its name."""
+        return DeviceId(self.result.driver, self.result.pool, self.result.device)
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Those that say what it is: `chipName`, `topologyGroup` and such."""
+        known = self.device.attributes if self.device else {}
+        return {name: known[name].value for name in _FACTS if name in known}
+
+    @property
+    def facts(self) -> str:
+        """Some facts of it: `910B4, ring-0, memCapacity 32Gi`."""
+        capacity = self.device.capacity if self.device else {}
+        named = [f"{name} {one.value}" for name, one in sorted(capacity.items())]
+        return ", ".join((*dict.fromkeys(map(str, self.attributes.values())), *named))
+
+    @property
+    def how(self) -> str:
+        """`with admin access`, or its share; empty for the whole device."""
+        if self.result.share_id:
+            amounts = sorted(self.result.consumed_capacity.items())
+            return "a share: " + ", ".join(f"{key} {amount}" for key, amount in amounts)
+        return "with admin access" if self.result.admin_access else ""
+
+    @property
+    def now(self) -> str:
+        """What is wrong with it now: taints, or that it is not published."""
+        if self.device is None:
+            return "is not published any more"
+        return ", ".join(taint_words(taint) for taint in self.device.taints)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +74,25 @@ class ClaimReport:
     """What is said about one claim.
 
     Attributes:
-        title: `namespace/name`, or what the pod calls it if there is no claim.
-        state: A sentence.
+        title: `namespace/name`.
+        users: The pods that may use its devices; None if it is not allocated.
         given: Its devices, if it is allocated.
         funnels: For each request and subrequest; if it is allocated, as if it were not.
     """
 
     title: str
-    state: str
+    users: tuple[str, ...] | None = None
     given: tuple[GivenDevice, ...] = ()
     funnels: tuple[Funnel, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """`has 4 devices; used by train-0`."""
+        if self.users is None:
+            return "is not allocated"
+        count = len(self.given)
+        used = f"used by {', '.join(self.users)}" if self.users else "no pod uses it now"
+        return f"has {count} device{'' if count == 1 else 's'}; {used}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,28 +104,20 @@ class Explanation:
         outcome: What becomes of it.
         sentence: Why, in one sentence.
         claims: Its claims.
-        nodes: What each node says: its name, and why not; empty if nothing is in the way.
+        nodes: What each node says: its name, and why not; None if nothing is in the way.
         helps: What would help, each by itself.
-        events: What Kubernetes and drivers have said about it lately.
+        events: What Kubernetes and drivers have said about it lately, the newest last.
         doubts: What was not weighed.
     """
 
     subject: str
     outcome: Outcome
-    sentence: str
+    sentence: Said
     claims: tuple[ClaimReport, ...] = ()
-    nodes: tuple[tuple[str, str], ...] = ()
-    helps: tuple[str, ...] = ()
-    events: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
-
-
-_FACTS = (
-    fact_names.CHIP_NAME,
-    fact_names.PRODUCT_NAME,
-    fact_names.TEMPLATE,
-    fact_names.TOPOLOGY_GROUP,
-)
+    nodes: tuple[tuple[str, Said | None], ...] = ()
+    helps: tuple[Said, ...] = ()
+    events: tuple[Event, ...] = ()
+    doubts: tuple[Said, ...] = ()
 
 
 def published(view: ClusterView) -> Mapping[DeviceId, PlacedDevice]:
@@ -111,38 +130,14 @@ def given_report(claim: Claim, devices: Mapping[DeviceId, PlacedDevice]) -> Clai
     """What a claim has, if it is allocated."""
     allocation = claim.status.allocation
     if allocation is None:
-        return ClaimReport(title=claim.title, state="is not allocated")
-    users = [one.name for one in claim.status.reserved_for]
-    used = f"used by {', '.join(users)}" if users else "no pod uses it now"
-    count = len(allocation.devices.results)
+        return ClaimReport(title=claim.title)
     return ClaimReport(
         title=claim.title,
-        state=f"has {count} device{'' if count == 1 else 's'}; {used}",
+        users=tuple(one.name for one in claim.status.reserved_for),
         given=tuple(_given(result, devices) for result in allocation.devices.results),
     )
 
 
 def _given(result: AllocationResult, devices: Mapping[DeviceId, PlacedDevice]) -> GivenDevice:
-    name = DeviceId(result.driver, result.pool, result.device)
-    placed = devices.get(name)
-    how = "with admin access" if result.admin_access else ""
-    if result.share_id:
-        amounts = result.consumed_capacity.items()
-        how = "a share: " + ", ".join(f"{key} {amount}" for key, amount in sorted(amounts))
-    now = "is not published any more"
-    if placed is not None:
-        now = ", ".join(taint_words(taint) for taint in placed.device.taints)
-    return GivenDevice(
-        request=result.request,
-        device=name,
-        facts=_facts(placed.device) if placed else "",
-        how=how,
-        now=now,
-    )
-
-
-def _facts(device: Device) -> str:
-    """`910B4, ring-0, memCapacity 32Gi`."""
-    facts = [device.attributes[name].value for name in _FACTS if name in device.attributes]
-    named = [f"{name} {one.value}" for name, one in sorted(device.capacity.items())]
-    return ", ".join((*(str(value) for value in dict.fromkeys(facts)), *named))
+    placed = devices.get(DeviceId(result.driver, result.pool, result.device))
+    return GivenDevice(result=result, device=placed.device if placed else None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster import shares
@@ -16,6 +17,7 @@ from trio_npu_dra.tools.cluster.explain.wanted import Cel, Wanted
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, PlacedDevice, PoolId, Taken
 from trio_npu_dra.tools.cluster.matching import BLOCKING, taint_words, tolerated
 from trio_npu_dra.tools.cluster.pools import NodePool
+from trio_npu_dra.tools.cluster.said import Lost, Said, Step
 from trio_npu_dra.tools.cluster.shares import quantity_words
 
 NodePools = Mapping[str, Sequence[NodePool]]
@@ -31,7 +33,7 @@ class Loss:
         devices: Which.
     """
 
-    why: str
+    why: Said
     devices: tuple[DeviceId, ...]
 
 
@@ -45,14 +47,16 @@ class FunnelStep:
         most: How many of them one node can have.
         node: The node that can have most of them.
         enough: Whether some node can still have what the request wants.
+        undecided: Whether some of them are left because we cannot tell.
         losses: The devices that the step removes, the largest part first.
     """
 
-    words: str
+    words: Said
     left: int
     most: int
     node: str
     enough: bool
+    undecided: bool = False
     losses: tuple[Loss, ...]
 
     @property
@@ -96,7 +100,7 @@ class Surroundings:
     pools: NodePools
     taken: Taken
     held: Mapping[DeviceId, tuple[Allotment, ...]]
-    barred: Mapping[str, str]
+    barred: Mapping[str, Said]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,8 @@ class _Need:
     everything: tuple[DeviceId, ...] = ()
 
 
-_Test = Callable[[PlacedDevice], str]
-"""Why a device does not pass; empty if it passes."""
+_Test = Callable[[PlacedDevice], Said | None]
+"""Why a device does not pass; None if it passes."""
 
 
 def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
@@ -131,12 +135,12 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
             seen_by.setdefault(placed.id, []).append(node)
     need = _Need(wanted.count, seen_by)
     flaws = {
-        pool.flaw_words: [placed.id for placed in pool.devices]
+        problem: [placed.id for placed in pool.devices]
         for pools in around.pools.values()
         for pool in pools
-        if pool.flaw
+        if (problem := pool.problem)
     }
-    steps = [_step("are published", left, need, dict(sorted(flaws.items())))]
+    steps = [_step(Said("are published", Step.PUBLISHED), left, need, dict(sorted(flaws.items())))]
     asked = matcher.with_nothing_undecided()
     for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, asked)):
         if left and at == len(wanted.class_selectors):
@@ -146,39 +150,43 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
             break
         if is_about_state and wanted.count is None and not need.everything:
             need = _Need(None, need.seen_by, tuple(left))
-        losses: dict[str, list[DeviceId]] = {}
+        losses: dict[Said, list[DeviceId]] = {}
         asked.undecided = ""
         for placed in list(left.values()):
             if why := test(placed):
                 losses.setdefault(why, []).append(placed.id)
                 del left[placed.id]
-        said = f"may {words.replace('are ', 'be ', 1)}" if asked.undecided else words
-        steps.append(_step(said, left, need, losses))
+        step = _step(words, left, need, losses)
+        if asked.undecided:
+            may = words.within(f"may {words.replace('are ', 'be ', 1)}")
+            step = replace(step, words=may, undecided=True)
+        steps.append(step)
     return Funnel(wanted=wanted, steps=tuple(steps))
 
 
 def _on_nodes(
-    left: dict[DeviceId, PlacedDevice], need: _Need, barred: Mapping[str, str]
+    left: dict[DeviceId, PlacedDevice], need: _Need, barred: Mapping[str, Said]
 ) -> tuple[FunnelStep, _Need]:
     """What is on nodes that take the pod, and what later steps need on these."""
     open_to = {
         device: [node for node in need.seen_by[device] if node not in barred] for device in left
     }
-    losses: dict[str, list[DeviceId]] = {}
+    losses: dict[Said, list[DeviceId]] = {}
     for device, nodes in open_to.items():
         if not nodes:
             node = need.seen_by[device][0]
-            losses.setdefault(f"are on {node}, which {barred[node]}", []).append(device)
+            why = barred[node].within(f"are on {node}, which {barred[node]}")
+            losses.setdefault(why, []).append(device)
             del left[device]
     here = _Need(need.count, open_to)
-    return _step("are on nodes that take the pod", left, here, losses), here
+    return _step(Said("are on nodes that take the pod", Step.NODES), left, here, losses), here
 
 
 def _step(
-    words: str,
+    words: Said,
     left: Iterable[DeviceId],
     need: _Need,
-    losses: Mapping[str, Sequence[DeviceId]],
+    losses: Mapping[Said, Sequence[DeviceId]],
 ) -> FunnelStep:
     remaining = tuple(left)
     counts = _counts(remaining, need.seen_by)
@@ -212,71 +220,97 @@ def _counts(
 
 def _tests(
     wanted: Wanted, around: Surroundings, matcher: Matcher
-) -> Iterator[tuple[str, bool, _Test]]:
+) -> Iterator[tuple[Said, bool, _Test]]:
     """The steps: words, whether the step is about what may change, and the test."""
     for cel in wanted.class_selectors:
-        yield f"are of class {wanted.class_name}", False, _selecting(cel, matcher)
+        name = wanted.class_name
+        words = Said(f"are of class {name}", Step.CLASS, deviceClass=name)
+        yield words, False, _selecting(cel, matcher)
     for cel in wanted.selectors:
-        yield f"match {' '.join(cel.expression.split())}", False, _selecting(cel, matcher)
+        expression = " ".join(cel.expression.split())
+        words = Said(f"match {expression}", Step.SELECTOR, expression=expression)
+        yield words, False, _selecting(cel, matcher)
     if wanted.requests:
         amounts = ", ".join(f"{name} {amount}" for name, amount in wanted.requests.items())
-        yield f"have {amounts} at all", False, lambda placed: _size(wanted, placed)
-    yield "are healthy or tolerated", True, lambda placed: _taints(wanted, placed)
+        capacities = {name: parse_quantity(amount) for name, amount in wanted.requests.items()}
+        words = Said(f"have {amounts} at all", Step.CAPACITY, capacities=capacities)
+        yield words, False, lambda placed: _size(wanted, placed)
+    words = Said("are healthy or tolerated", Step.TAINTS)
+    yield words, True, lambda placed: _taints(wanted, placed)
     pools = {pool.id: pool for near in around.pools.values() for pool in near}
-    free = "have counters and shares left" if wanted.admin else "are free"
-    yield free, True, lambda placed: _holders(wanted, placed, around, pools)
+    words = Said("are free", Step.FREE)
+    if wanted.admin:
+        words = Said("have counters and shares left", Step.LEFT)
+    yield words, True, lambda placed: _holders(wanted, placed, around, pools)
 
 
 def _selecting(cel: Cel, matcher: Matcher) -> _Test:
     names = names_in(cel.expression)
 
-    def test(placed: PlacedDevice) -> str:
+    def test(placed: PlacedDevice) -> Said | None:
         try:
-            return "" if matcher.admits(cel, placed) else _facts(placed, names)
+            return None if matcher.admits(cel, placed) else _facts(placed, names)
         except SelectorFails as failure:
-            return f"make it fail ({failure.__cause__})"
+            error = str(failure.__cause__)
+            return Said(f"make it fail ({error})", Lost.SELECTOR_FAILS, error=error)
 
     return test
 
 
-def _facts(placed: PlacedDevice, names: frozenset[str]) -> str:
+def _facts(placed: PlacedDevice, names: frozenset[str]) -> Said:
     """The facts of a device that a selector names."""
     device = placed.device
-    values = {
+    known: dict[str, Any] = {
         **{name.rpartition("/")[2]: one.value for name, one in device.attributes.items()},
         **{name.rpartition("/")[2]: one.value for name, one in device.capacity.items()},
     }
+    values = {name: value for name, value in sorted(known.items()) if name in names}
+    if "driver" in names and not values:
+        values = {"driver": placed.id.driver}
     found = [
         f"{name} {str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in sorted(values.items())
-        if name in names
+        for name, value in values.items()
     ]
-    if "driver" in names and not found:
-        found = [f"driver {placed.id.driver}"]
-    return f"have {', '.join(found)}" if found else "do not"
+    text = f"have {', '.join(found)}" if found else "do not"
+    amounts = {
+        name.rpartition("/")[2]: parse_quantity(one.value) for name, one in device.capacity.items()
+    }
+    values |= {name: amounts[name] for name in values.keys() & amounts.keys()}
+    return Said(text, Lost.DIFFERS, values=values)
 
 
-def _size(wanted: Wanted, placed: PlacedDevice) -> str:
+def _size(wanted: Wanted, placed: PlacedDevice) -> Said | None:
     lacking = sorted(set(wanted.requests) - set(placed.device.capacity))
     if lacking:
-        return f"have no {', '.join(lacking)}"
+        text = f"have no {', '.join(lacking)}"
+        return Said(text, Lost.CAPACITY_MISSING, capacities=lacking)
     share = shares.share_of(placed.device, wanted.requests)
     if share is not None and shares.fits(placed.device, share, {}):
-        return ""
-    return "have " + ", ".join(
-        f"{name} {placed.device.capacity[name].value}" for name in sorted(wanted.requests)
+        return None
+    has = {name: placed.device.capacity[name].value for name in sorted(wanted.requests)}
+    return Said(
+        "have " + ", ".join(f"{name} {value}" for name, value in has.items()),
+        Lost.CAPACITY_SMALL,
+        capacities={name: parse_quantity(value) for name, value in has.items()},
     )
 
 
-def _taints(wanted: Wanted, placed: PlacedDevice) -> str:
+def _taints(wanted: Wanted, placed: PlacedDevice) -> Said | None:
     if tolerates(wanted, placed):
-        return ""
+        return None
     kept = [
-        taint_words(taint)
+        taint
         for taint in placed.device.taints
         if taint.effect in BLOCKING and not tolerated(taint, wanted.tolerations)
     ]
-    return f"have the taint {', '.join(kept)}"
+    text = f"have the taint {', '.join(map(taint_words, kept))}"
+    return Said(text, Lost.TAINTED, taints=kept)
+
+
+def _owners(held: Iterable[Allotment]) -> dict[str, Allotment]:
+    """Those that keep a device from others, by their words, in order."""
+    owners = (one for one in held if not one.result.admin_access)
+    return {one.words: one for one in sorted(owners, key=lambda one: one.words)}
 
 
 def _holders(
@@ -284,36 +318,38 @@ def _holders(
     placed: PlacedDevice,
     around: Surroundings,
     pools: Mapping[PoolId, NodePool],
-) -> str:
+) -> Said | None:
     """Who has the device, or what it would need of shares and counters.
 
     Schedulers count those for admin access too (`allocateDevice` of Kubernetes 1.36.3 and 1.37.1).
     """
-    owners = [one for one in around.held.get(placed.id, ()) if not one.result.admin_access]
-    words = " and ".join(sorted({one.words for one in owners}))
+    owners = _owners(around.held.get(placed.id, ()))
+    words, holders = " and ".join(owners), list(owners.values())
     if placed.id in around.taken.whole and not wanted.admin:
-        return f"are held by {words}"
+        return Said(f"are held by {words}", Lost.HELD, holders=holders)
     share = shares.share_of(placed.device, wanted.requests)
     in_use = around.taken.shared.get(placed.id, {})
     if share is not None and not shares.fits(placed.device, share, in_use):
-        left = ", ".join(
-            f"{quantity_words(parse_quantity(one.value) - in_use.get(name, Fraction(0)))} of "
-            f"{one.value} {name}"
+        left = {
+            name: parse_quantity(one.value) - in_use.get(name, Fraction(0))
             for name, one in sorted(placed.device.capacity.items())
             if share[name] + in_use.get(name, Fraction(0)) > parse_quantity(one.value)
+        }
+        amounts = ", ".join(
+            f"{quantity_words(amount)} of {placed.device.capacity[name].value} {name}"
+            for name, amount in left.items()
         )
-        return f"have too little left ({left}) beside {words}"
+        text = f"have too little left ({amounts}) beside {words}"
+        return Said(text, Lost.SHARE_SMALL, left=left, holders=holders)
     if placed.id in around.taken.shared:
-        return ""
+        return None
     return _counters(placed, pools[placed.pool], around)
 
 
-def _counters(placed: PlacedDevice, pool: NodePool, around: Surroundings) -> str:
+def _counters(placed: PlacedDevice, pool: NodePool, around: Surroundings) -> Said | None:
     takers = pool.takers(placed, around.taken)
-    owners = {
-        one.words
-        for other in takers
-        for one in around.held.get(other.id, ())
-        if not one.result.admin_access
-    }
-    return f"need what {' and '.join(sorted(owners))} has of the same counters" if owners else ""
+    owners = _owners(one for other in takers for one in around.held.get(other.id, ()))
+    if not owners:
+        return None
+    text = f"need what {' and '.join(owners)} has of the same counters"
+    return Said(text, Lost.COUNTERS_HELD, holders=list(owners.values()))

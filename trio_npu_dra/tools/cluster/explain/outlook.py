@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
-from trio_npu_dra.tools.cluster.explain.explanation import Outcome
 from trio_npu_dra.tools.cluster.explain.funnel import Surroundings
 from trio_npu_dra.tools.cluster.explain.matcher import Matcher
 from trio_npu_dra.tools.cluster.explain.search import (
@@ -20,11 +19,12 @@ from trio_npu_dra.tools.cluster.explain.search import (
 from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, Wanted, WantedClaim
 from trio_npu_dra.tools.cluster.explain.words import counted
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, PlacedDevice, taken
+from trio_npu_dra.tools.cluster.said import Action, Outcome, Said, Why
 
 _HOLDERS_TRIED = 40
 _NODES_TRIED = 20
 _ENDLESS_TRIED = 5
-_TOO_MUCH = "there are too many combinations of devices to try"
+_TOO_MUCH = Said("there are too many combinations of devices to try", Why.TOO_MANY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class NodeOutlook:
     """
 
     outcome: Outcome
-    why: str = ""
+    why: Said | None = None
     given: tuple[Given, ...] = ()
 
 
@@ -59,20 +59,31 @@ def outlook(
     try:
         given = search.run()
     except (SelectorFails, AllRefused) as error:
-        return NodeOutlook(outcome=Outcome.FAILS, why=str(error))
+        return NodeOutlook(outcome=Outcome.FAILS, why=_failure(error))
     except SearchTooLong:
         return NodeOutlook(outcome=Outcome.UNDECIDED, why=_TOO_MUCH)
     except Undecided as error:
-        return NodeOutlook(outcome=Outcome.UNDECIDED, why=str(error))
+        return NodeOutlook(outcome=Outcome.UNDECIDED, why=not_known(error))
     wants_all = any(one.count is None for claim in claims for one in _wanted(claim))
     if hopeful.undecided and (given is not None or wants_all):
-        return NodeOutlook(outcome=Outcome.UNDECIDED, why=hopeful.undecided)
+        return NodeOutlook(outcome=Outcome.UNDECIDED, why=not_known(hopeful.undecided))
     if given is None:
         return NodeOutlook(outcome=Outcome.WAITS)
     return NodeOutlook(outcome=Outcome.FREE, given=given)
 
 
-def together_words(wanted: Sequence[WantedClaim], around: Surroundings, matcher: Matcher) -> str:
+def _failure(error: SelectorFails | AllRefused) -> Said:
+    if isinstance(error, AllRefused):
+        return error.said
+    return Said(str(error), Why.SELECTOR_FAILS, error=str(error.__cause__))
+
+
+def not_known(why: object) -> Said:
+    """That we cannot tell, and why."""
+    return Said(str(why), Why.NOT_KNOWN)
+
+
+def together_said(wanted: Sequence[WantedClaim], around: Surroundings, matcher: Matcher) -> Said:
     """The reason: a constraint, a device that is wanted twice, or too little of something."""
     rules = [(claim, rule) for claim in wanted for rule in claim.rules]
     unbound = [replace(claim, rules=()) for claim in wanted]
@@ -89,18 +100,24 @@ def together_words(wanted: Sequence[WantedClaim], around: Surroundings, matcher:
             given = [devices[one.device] for one in look.given]
             values = "; ".join(_values(rule.attribute, given) for _, rule in rules)
             words = " and ".join(f"{rule.words} of claim {claim.title}" for claim, rule in rules)
-            return (
+            return Said(
                 f"enough devices of one node are free, but no choice of them satisfies {words}; "
-                f"on {node} there would be {values}"
+                f"on {node} there would be {values}",
+                Why.CONSTRAINED,
+                constraints=[{"claim": claim.title, **rule.facts} for claim, rule in rules],
             )
     asked = counted(sum(len(claim.requests) for claim in wanted), "request")
-    why = "no node has enough free devices, counters or shares for all of them together"
+    why = Said(
+        "no node has enough free devices, counters or shares for all of them together",
+        Why.FEW_TOGETHER,
+    )
     if any(_collide(node, unbound, around, matcher) for node in nodes):
-        why = (
+        why = Said(
             "some want the same device, and a claim cannot have a device twice, not even with "
-            "admin access"
+            "admin access",
+            Why.DEVICE_TWICE_WANTED,
         )
-    return f"each of its {asked} could be served by itself, but {why}"
+    return why.within(f"each of its {asked} could be served by itself, but {why}")
 
 
 def _collide(
@@ -151,7 +168,7 @@ class Helps:
         self._open = [node for node in around.pools if node not in around.barred][:_NODES_TRIED]
         self._endless = 0  # searches that found no end
 
-    def found(self) -> tuple[str, ...]:
+    def found(self) -> tuple[Said, ...]:
         """What would help, the mildest first."""
         return (
             *islice(self._released(), 3),
@@ -185,7 +202,7 @@ class Helps:
             self._endless += view.why == _TOO_MUCH
         return ""
 
-    def _released(self) -> Iterator[str]:
+    def _released(self) -> Iterator[Said]:
         """Claims whose end would do; if none alone would, whether all together would."""
         owners = sorted(
             {one.claim: one for held in self._around.held.values() for one in held}.items()
@@ -196,12 +213,14 @@ class Helps:
             node = self._is_free(self._open, around=self._without({one.claim}))
             if node:
                 is_any = True
-                yield f"deleting {one.words}, on {node}"
+                text = f"deleting {one.words}, on {node}"
+                yield Said(text, Action.DELETE_CLAIM, claim=one.claim, node=node)
         if not is_any and useful:
             everyone = {one.claim for one in useful}
             node = self._is_free(self._open, around=self._without(everyone))
             if node:
-                yield f"deleting several of the claims on {node}"
+                text = f"deleting several of the claims on {node}"
+                yield Said(text, Action.DELETE_CLAIMS, node=node)
 
     def _is_near(self, one: Allotment) -> bool:
         """Whether it holds a device that one of the requests could have."""
@@ -219,25 +238,33 @@ class Helps:
         }
         return replace(self._around, held=held, taken=taken(held))
 
-    def _tolerated(self) -> Iterator[str]:
+    def _tolerated(self) -> Iterator[Said]:
         if node := self._is_free(self._open, ignore_taints=True):
-            yield f"tolerations of the devices' taints on {node}, or their recovery"
+            text = f"tolerations of the devices' taints on {node}, or their recovery"
+            yield Said(text, Action.TOLERATE, node=node)
 
-    def _unconstrained(self) -> Iterator[str]:
+    def _unconstrained(self) -> Iterator[Said]:
         for number, claim in enumerate(self._claims):
             for rule in claim.rules:
                 rest = tuple(one for one in claim.rules if one is not rule)
                 changed = replace(claim, rules=rest)
                 claims = (*self._claims[:number], changed, *self._claims[number + 1 :])
                 if node := self._is_free(self._open, claims):
-                    yield f"claim {claim.title} without {rule.words}, on {node}"
+                    yield Said(
+                        f"claim {claim.title} without {rule.words}, on {node}",
+                        Action.DROP_CONSTRAINT,
+                        claim=claim.title,
+                        constraint=rule.facts,
+                        node=node,
+                    )
 
-    def _unbarred(self) -> Iterator[str]:
+    def _unbarred(self) -> Iterator[Said]:
         for node, why in islice(self._around.barred.items(), _NODES_TRIED):
             if node in self._around.pools and self._is_free([node]):
-                yield f"{node} has what it asks for, but {why}"
+                text = f"{node} has what it asks for, but {why}"
+                yield Said(text, Action.OPEN_NODE, node=node, obstacles=why.facts["obstacles"])
 
-    def _fewer(self) -> Iterator[str]:
+    def _fewer(self) -> Iterator[Said]:
         """Fewer devices for one request, the most that can be had."""
         for number, claim in enumerate(self._claims):
             for at, choices in enumerate(claim.requests):
@@ -249,8 +276,13 @@ class Helps:
                     changed = replace(claim, requests=requests)
                     claims = (*self._claims[:number], changed, *self._claims[number + 1 :])
                     if node := self._is_free(self._open, claims):
-                        yield (
+                        yield Said(
                             f"{count} instead of {wanted.count} for request {wanted.title} of "
-                            f"{claim.title}, on {node}"
+                            f"{claim.title}, on {node}",
+                            Action.FEWER,
+                            claim=claim.title,
+                            request=wanted.title,
+                            count=count,
+                            node=node,
                         )
                         break

@@ -18,6 +18,7 @@ from trio_npu_dra.tools.cluster.objects import (
     ResourceClaimSpec,
 )
 from trio_npu_dra.tools.cluster.pods import Pod, PodClaim
+from trio_npu_dra.tools.cluster.said import Said, Why
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -32,13 +33,13 @@ class PodClaims:
 
     Attributes:
         claims: Those that exist, by what the pod calls them.
-        missing: Which of its claims does not exist; empty if all do.
-        problem: Why the scheduler does not even look for devices; empty if it does.
+        missing: Which of its claims does not exist; None if all do.
+        problem: Why the scheduler does not even look for devices; None if it does.
     """
 
     claims: Mapping[str, Claim]
-    missing: str = ""
-    problem: str = ""
+    missing: Said | None = None
+    problem: Said | None = None
 
 
 def claims_of(pod: Pod, view: ClusterView) -> PodClaims:
@@ -46,7 +47,7 @@ def claims_of(pod: Pod, view: ClusterView) -> PodClaims:
     known = {claim.title: claim for claim in view.claims}
     made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
     found: dict[str, Claim] = {}
-    missing = problem = ""
+    missing = problem = None
     for one in pod.spec.resource_claims:
         name = one.resource_claim_name or made.get(one.name)
         if name is None and one.name in made:
@@ -60,24 +61,30 @@ def claims_of(pod: Pod, view: ClusterView) -> PodClaims:
     return PodClaims(claims=found, missing=missing, problem=problem)
 
 
-def _missing(pod: Pod, one: PodClaim, name: str | None) -> str:
+def _missing(pod: Pod, one: PodClaim, name: str | None) -> Said:
     if name is None:
-        return (
-            f"no claim {one.name} has been made of the ResourceClaimTemplate "
-            f"{one.resource_claim_template_name} yet: does the template exist?"
+        template = one.resource_claim_template_name
+        return Said(
+            f"no claim {one.name} has been made of the ResourceClaimTemplate {template} yet: "
+            "does the template exist?",
+            Why.CLAIM_NOT_MADE,
+            template=template,
         )
-    return f"there is no ResourceClaim {name} in namespace {pod.metadata.namespace}"
+    text = f"there is no ResourceClaim {name} in namespace {pod.metadata.namespace}"
+    return Said(text, Why.CLAIM_MISSING, claim=f"{pod.metadata.namespace}/{name}")
 
 
-def _problem(pod: Pod, one: PodClaim, claim: Claim) -> str:
+def _problem(pod: Pod, one: PodClaim, claim: Claim) -> Said | None:
+    subject = f"claim {claim.title}"
     if claim.metadata.deletion_timestamp:
-        return f"claim {claim.title} is being deleted"
+        return Said(f"{subject} is being deleted", Why.CLAIM_DELETED, claim=claim.title)
     if one.resource_claim_template_name and not _is_owned(claim, pod):
-        return f"claim {claim.title} was not made for this pod"
+        return Said(f"{subject} was not made for this pod", Why.CLAIM_OF_OTHER, claim=claim.title)
     users = {user.uid for user in claim.status.reserved_for}
     if claim.status.allocation and len(users) >= _CONSUMERS_LIMIT and pod.metadata.uid not in users:
-        return f"claim {claim.title} has {len(users)} users, and no more are allowed"
-    return ""
+        text = f"{subject} has {len(users)} users, and no more are allowed"
+        return Said(text, Why.CLAIM_FULL, claim=claim.title, pods=len(users))
+    return None
 
 
 def _is_owned(claim: Claim, pod: Pod) -> bool:

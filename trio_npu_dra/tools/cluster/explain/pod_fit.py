@@ -10,6 +10,7 @@ from trio_npu_dra.kit.api.objects import DeviceTaint
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.matching import BLOCKING, selects, taint_words, tolerated
 from trio_npu_dra.tools.cluster.pods import Container, Pod
+from trio_npu_dra.tools.cluster.said import Doubt, Obstacle, Said
 from trio_npu_dra.tools.cluster.shares import quantity_words
 
 _CORDONED = DeviceTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -73,54 +74,65 @@ class Usage:
 
 def obstacles(
     pod: Pod, node: FullNode, usage: Usage, from_devices: frozenset[str]
-) -> Iterator[str]:
+) -> Iterator[Said]:
     """What keeps the pod from a node, said of the node.
 
     *from_devices* are the resources that the node gives through DeviceClasses.
     """
     spec = pod.spec
     if node.spec.unschedulable and not tolerated(_CORDONED, spec.tolerations):
-        yield "is cordoned"
+        yield Said("is cordoned", Obstacle.CORDONED)
     for taint in node.spec.taints:
         is_said = node.spec.unschedulable and taint.key == _CORDONED.key
         if taint.effect in BLOCKING and not is_said and not tolerated(taint, spec.tolerations):
-            yield f"has the taint {taint_words(taint)}, which the pod does not tolerate"
+            text = f"has the taint {taint_words(taint)}, which the pod does not tolerate"
+            yield Said(text, Obstacle.NODE_TAINTED, taint=taint)
     labels = node.metadata.labels
     for key, value in spec.node_selector.items():
         if labels.get(key) != value:
-            yield f"is not {key}={value}, as the pod's nodeSelector wants"
+            text = f"is not {key}={value}, as the pod's nodeSelector wants"
+            yield Said(text, Obstacle.NODE_SELECTOR, label=key, value=value)
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity and affinity.required and not selects(affinity.required, node):
-        yield "is not what the pod's node affinity wants"
+        yield Said("is not what the pod's node affinity wants", Obstacle.NODE_AFFINITY)
     if usage.is_known:
         yield from _lacking(pod, node, usage, from_devices)
 
 
-def _lacking(pod: Pod, node: FullNode, usage: Usage, from_devices: frozenset[str]) -> Iterator[str]:
+def _lacking(
+    pod: Pod, node: FullNode, usage: Usage, from_devices: frozenset[str]
+) -> Iterator[Said]:
     wanted = {"pods": Fraction(1), **requested(pod)}
     for name, amount in wanted.items():
         if name in from_devices or not amount:
             continue
         if name not in node.status.allocatable:
             if name != "pods":
-                yield f"has no {name}"
+                yield Said(f"has no {name}", Obstacle.RESOURCE_MISSING, resource=name)
             continue
         has = parse_quantity(node.status.allocatable[name])
         used = usage.of(node.metadata.name, name)
         left = max(has - used, Fraction(0))
         if amount > left:
-            yield (
+            yield Said(
                 f"has {quantity_words(left)} of {quantity_words(has)} {name} left, "
-                f"and the pod wants {quantity_words(amount)}"
+                f"and the pod wants {quantity_words(amount)}",
+                Obstacle.RESOURCE_SMALL,
+                resource=name,
+                left=left,
+                total=has,
+                wanted=amount,
             )
 
 
-def not_weighed(pod: Pod) -> Iterator[str]:
+def not_weighed(pod: Pod) -> Iterator[Said]:
     """What the scheduler weighs for this pod, and this package does not."""
     affinity = pod.spec.affinity
     if affinity and (affinity.pod_affinity or affinity.pod_anti_affinity):
-        yield "the pod's affinity to other pods"
+        yield Said("the pod's affinity to other pods", Doubt.POD_AFFINITY)
     if pod.spec.topology_spread_constraints:
-        yield "its topology spread constraints"
+        yield Said("its topology spread constraints", Doubt.TOPOLOGY_SPREAD)
     if pod.spec.scheduler_name != "default-scheduler":
-        yield f"what its scheduler {pod.spec.scheduler_name} does differently"
+        name = pod.spec.scheduler_name
+        text = f"what its scheduler {name} does differently"
+        yield Said(text, Doubt.OTHER_SCHEDULER, scheduler=name)

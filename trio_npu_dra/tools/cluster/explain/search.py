@@ -16,6 +16,7 @@ from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, Rule, Wante
 from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, Taken
 from trio_npu_dra.tools.cluster.matching import BLOCKING, tolerated
 from trio_npu_dra.tools.cluster.pools import CounterKey, NodePool, consumed
+from trio_npu_dra.tools.cluster.said import Said, SaidError, Why
 
 STEPS_LIMIT = 50_000
 """Devices that one search tries at most, which takes about a second."""
@@ -29,7 +30,7 @@ class SearchTooLong(Exception):
     """The search has not ended within `STEPS_LIMIT`."""
 
 
-class AllRefused(Exception):
+class AllRefused(SaidError):
     """The scheduler gives up on the pod, because a request for all devices cannot be served."""
 
 
@@ -104,10 +105,9 @@ class Search:
 
     def _all_of(self, wanted: Wanted) -> Iterator[PlacedDevice]:
         for pool in self._pools:
-            if pool.flaw:
-                raise AllRefused(
-                    f"request {wanted.title} asks for all devices, but {pool.flaw_words}"
-                )
+            if problem := pool.problem:
+                text = f"request {wanted.title} asks for all devices, but {problem}"
+                raise AllRefused(Said(text, Why.ALL_FAILS, request=wanted.title))
             for placed in pool.devices:
                 if self._selects(wanted, placed):
                     share = shares.share_of(placed.device, wanted.requests)
@@ -166,10 +166,11 @@ class Search:
             self._agrees(rule, number, wanted, placed) for rule in self._claims[number].rules
         ):
             if must:
-                raise AllRefused(
+                text = (
                     f"request {wanted.title} asks for all devices, but with {placed.id.name} of "
                     f"pool {placed.id.pool} a constraint of the claim does not hold"
                 )
+                raise AllRefused(Said(text, Why.ALL_FAILS, request=wanted.title))
             return False
         self._given.append(_Entry(number, wanted, placed, share if is_shared else None, charged))
         return True

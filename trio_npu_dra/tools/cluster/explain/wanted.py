@@ -14,12 +14,13 @@ from trio_npu_dra.tools.cluster.objects import (
     ExactDeviceRequest,
 )
 from trio_npu_dra.tools.cluster.pods import Toleration
+from trio_npu_dra.tools.cluster.said import Said, SaidError, Why
 
 RESULTS_LIMIT = 32
 """Devices in one allocation."""
 
 
-class ClassMissing(Exception):
+class ClassMissing(SaidError):
     """A request names a DeviceClass that does not exist."""
 
 
@@ -79,7 +80,13 @@ class Rule:
     @property
     def words(self) -> str:
         """`matchAttribute npu.huawei.com/topologyGroup`."""
-        return f"{'distinct' if self.distinct else 'match'}Attribute {self.attribute}"
+        ((name, attribute),) = self.facts.items()
+        return f"{name} {attribute}"
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """As in the claim: `matchAttribute` and the attribute."""
+        return {"distinctAttribute" if self.distinct else "matchAttribute": self.attribute}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +144,12 @@ def _wanted(
     title = f"{name}/{sub}" if sub else name
     class_ = classes.get(ask.device_class_name)
     if class_ is None:
-        raise ClassMissing(
+        text = (
             f"request {title}: there is no DeviceClass {ask.device_class_name}; "
             f"those that exist: {', '.join(sorted(classes)) or 'none'}"
         )
+        name = ask.device_class_name
+        raise ClassMissing(Said(text, Why.CLASS_MISSING, request=title, deviceClass=name))
     if ask.derived_attributes:
         raise Undecided(f"request {title} has derived attributes, which are not known here")
     if ask.allocation_mode not in {"ExactCount", "All"}:

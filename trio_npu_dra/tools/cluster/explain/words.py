@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from trio_npu_dra.kit.api.objects import Event
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep, Loss
 from trio_npu_dra.tools.cluster.explain.wanted import Wanted
 from trio_npu_dra.tools.cluster.inventory import DeviceId
+from trio_npu_dra.tools.cluster.said import Code, Lost, Said, Step, Why
 
 _LOSSES = 3
 _NAMES = 8
+_SHORT: dict[Code, Why] = {
+    Step.PUBLISHED: Why.FEW_PUBLISHED,
+    Step.CLASS: Why.FEW_OF_CLASS,
+    Step.NODES: Why.FEW_ON_NODES,
+    Step.SELECTOR: Why.FEW_SELECTED,
+    Step.CAPACITY: Why.FEW_LARGE,
+    Step.TAINTS: Why.FEW_HEALTHY,
+    Step.FREE: Why.FEW_FREE,
+    Step.LEFT: Why.FEW_FREE,
+}
+"""What a request lacks, by the step that leaves too few devices."""
 
 
 def ask_words(wanted: Wanted) -> str:
@@ -22,6 +35,11 @@ def ask_words(wanted: Wanted) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 device`, `2 devices`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def event_words(event: Event) -> str:
+    """`Warning FailedScheduling: 0/3 nodes are available`."""
+    return " ".join(filter(None, (event.type, f"{event.reason}:", event.message)))
 
 
 def names_of(devices: Iterable[DeviceId]) -> str:
@@ -56,7 +74,7 @@ def loss_words(losses: Sequence[Loss], *, more: bool = False) -> str:
     rest = losses[_LOSSES:]
     if rest:
         count = sum(len(loss.devices) for loss in rest)
-        is_held = all(loss.why.startswith("are held by") for loss in rest)
+        is_held = all(loss.why.code is Lost.HELD for loss in rest)
         others = counted(len(rest), "other claim" if is_held else "other reason")
         parts.append(f"{count} {'by' if is_held else 'for'} {others}")
     return "; ".join(parts)
@@ -71,10 +89,23 @@ def _agreeing(loss: Loss) -> str:
     return f"{singular.get(verb, verb)} {rest}"
 
 
-def short_words(claim: str, funnel: Funnel) -> str:
+def short_said(claim: str, funnel: Funnel) -> Said:
     """Why one request cannot have what it wants: the first step that leaves too few."""
     at = funnel.short
     assert at is not None
+    step, wanted = funnel.steps[at], funnel.wanted
+    return Said(
+        _short_words(claim, funnel, at),
+        _SHORT[step.words.code],
+        claim=claim,
+        request=wanted.title,
+        wanted=wanted.count,
+        left=step.left,
+        mostOnOneNode=step.most,
+    )
+
+
+def _short_words(claim: str, funnel: Funnel, at: int) -> str:
     step, wanted = funnel.steps[at], funnel.wanted
     asked = f"request {wanted.title} of claim {claim} wants {ask_words(wanted)}"
     if at == 0 and not step.left:
@@ -101,4 +132,14 @@ def _left(step: FunnelStep, wanted: Wanted) -> str:
 
 def _is_near_miss(step: FunnelStep) -> bool:
     """Whether what the step takes away had the right class, and was on a node for the pod."""
-    return not step.words.startswith(("are of class", "may be of class", "are on nodes"))
+    return step.words.code not in {Step.CLASS, Step.NODES}
+
+
+def no_node_said(barred: Mapping[str, Said]) -> Said:
+    """That no node takes the pod, given why each does not."""
+    if not barred:
+        return Said("there is no node", Why.NO_NODE)
+    why = [f"{node} {reason}" for node, reason in barred.items()]
+    more = f"; and {counted(len(why) - 3, 'more node')}" if len(why) > 3 else ""
+    text = "no node takes the pod: " + "; ".join(why[:3]) + more
+    return Said(text, Why.NO_NODE_TAKES_POD)
