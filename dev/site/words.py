@@ -22,7 +22,7 @@ FLAGS: Final = {
     "device_plugin": "[Ask without a claim](../guides/without-a-claim.md)",
     "extra_mount": "[What a container gets](containers.md#more-of-the-host)",
     "http_port": "[Metrics and probes](../metrics.md)",
-    "partitioning": "[Partitions](partitions.md#partitions-that-are-cut-for-claims)",
+    "partitioning": "[Partitions](partitions.md#cut-for-claims)",
     "sharing": "[Share an NPU](../guides/share.md#shares-that-the-scheduler-counts)",
     "taint_effect": "[Fault levels and taints](taints.md)",
 }

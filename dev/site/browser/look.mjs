@@ -4,7 +4,8 @@
 //
 // Prints a line for each problem: what axe-core finds serious or critical, a page that is wider than a
 // telephone, a picture that is broken, of the other scheme or with too small words, what is asked of
-// another host, and errors of scripts. The last line counts what was seen.
+// another host, errors of scripts, and words that people search for without finding their page among
+// the first three. The last line counts what was seen.
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -16,6 +17,31 @@ const NARROW = 390;
 const SMALLEST_WORDS = 9; // in pixels
 const MIDDLE = (255 + 3 * 127) / 4; // of red, green, blue and an alpha that is 255 everywhere
 const SHOWN = ["index.html", "concepts.html", "guides/unhealthy.html", "reference/flags.html"];
+const SOUGHT = {
+  CANN: "reference/containers.html",
+  PyTorch: "guides/pytorch.html",
+  torch_npu: "guides/pytorch.html",
+  torchrun: "guides/torchrun.html",
+  MindSpore: "guides/mindspore.html",
+  vLLM: "guides/vllm.html",
+  HCCL: "reference/containers.html",
+  ring: "guides/ring.html",
+  vNPU: "guides/partition.html",
+  partition: "reference/partitions.html",
+  quarter: "guides/partition.html",
+  "slice of a chip": "guides/partition.html",
+  share: "guides/share.html",
+  Pending: "guides/pending.html",
+  stuck: "reference/words.html",
+  sick: "guides/unhealthy.html",
+  unhealthy: "guides/unhealthy.html",
+  taint: "reference/taints.html",
+  drain: "guides/maintain.html",
+  quota: "guides/npu.html",
+  "device plugin": "guides/without-a-claim.html",
+  "npu-smi": "guides/pending.html",
+  Volcano: "mindcluster.html",
+};
 const LOOKS = [
   { scheme: "light", width: 1280, height: 800 },
   { scheme: "dark", width: 1280, height: 800 },
@@ -92,6 +118,16 @@ for (const { scheme, width, height } of LOOKS) {
     }
   }
   await context.close();
+}
+const tab = await browser.newPage();
+for (const [words, page] of Object.entries(SOUGHT)) {
+  await tab.goto(`${url}index.html`);
+  await tab.getByRole("button", { name: "Search" }).click();
+  await tab.getByRole("combobox", { name: "Search" }).fill(words);
+  const early = tab.locator(`[role=listbox] li:nth-child(-n+3) a[href*="/${page}"]`).first();
+  await early.waitFor({ timeout: 5000 }).catch(() => {
+    found.add(`${page} is not among the first three that a search for ${words} finds`);
+  });
 }
 await browser.close();
 for (const line of found) console.log(line);
