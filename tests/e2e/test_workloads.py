@@ -155,7 +155,8 @@ def test_a_job_goes_on_with_another_npu(faults: Faults, space: Space) -> None:
     space.apply_example("job-retried")
     first = space.wait(lambda: next(filter(is_running, pods_of(space, "job-retried")), None), "it")
     name = first["metadata"]["name"]
-    space.wait(lambda: "begins at step 0" in space.log(name, "main"), "the first step")
+    space.cluster.wait_ok(lambda: space.execute(name, "cat", "/checkpoints/step"), "a checkpoint")
+    assert space.log(name, "main").splitlines() == ["begins at step 0"]
     (made,) = first["status"]["resourceClaimStatuses"]
     (device,) = space.allocated(made["resourceClaimName"])
 
