@@ -98,7 +98,7 @@ generated:
 docs *arguments:
     python -m dev.site {{arguments}}
 
-# write outputs and pictures of docs/kubectl-npu.md
+# write what the pages show of kubectl npu
 explanations:
     python -m dev.explain.page
 

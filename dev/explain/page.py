@@ -1,4 +1,4 @@
-"""Renews outputs and pictures of docs/kubectl-npu.md: `python -m dev.explain.page`."""
+"""Renews what pages show of `kubectl npu`: `python -m dev.explain.page`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from trio_npu_dra.tools.cli.kubectl_npu import main
 from trio_npu_dra.tools.cli.npu_words import explanation_lines
 from trio_npu_dra.tools.cli.styled import plain
 
-PAGE = Path(__file__).parents[2] / "docs/kubectl-npu.md"
+DOCS: Final = Path(__file__).parents[2] / "docs"
+PAGES: Final = ("kubectl-npu.md", "guides/pending.md", "guides/unhealthy.md")
+"""Those with outputs of the command."""
 PICTURES: Final = {
     "kubectl-npu": (100, ("", "explain large")),
     "kubectl-npu-unhealthy": (100, ("why-unhealthy n2/npu-3",)),
@@ -107,6 +109,8 @@ def with_outputs(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_outputs(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        (DOCS / page).write_text(with_outputs(text), encoding="utf-8")
     for file in PICTURES:
-        (PAGE.parent / f"assets/{file}.svg").write_text(picture(file), encoding="utf-8")
+        (DOCS / f"assets/{file}.svg").write_text(picture(file), encoding="utf-8")

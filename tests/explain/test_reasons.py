@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dev.explain.page import PAGE, PICTURES, picture, with_outputs
+from dev.explain.page import DOCS, PAGES, PICTURES, picture, with_outputs
 from dev.explain.reasons import (
     CUT,
     MEMORY,
@@ -54,17 +54,19 @@ def test_no_two_reasons_have_one_sentence() -> None:
     assert len(set(sentences)) == len(sentences)
 
 
-def test_the_page_has_what_is_printed() -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_the_pages_have_what_is_printed(name: str) -> None:
     """`python -m dev.explain.page` writes it anew."""
-    page = PAGE.read_text(encoding="utf-8")
+    page = (DOCS / name).read_text(encoding="utf-8")
 
+    assert "$ kubectl npu" in page
     assert with_outputs(page) == page
 
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_pictures_show_what_is_printed(name: str) -> None:
     """Also written anew; they name no other place, from which a browser would load something."""
-    drawn = (PAGE.parent / f"assets/{name}.svg").read_text(encoding="utf-8")
+    drawn = (DOCS / f"assets/{name}.svg").read_text(encoding="utf-8")
 
     assert picture(name) == drawn
     assert set(re.findall(r"\w+://[^\s\"]+", drawn)) == {"http://www.w3.org/2000/svg"}

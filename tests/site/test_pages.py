@@ -85,7 +85,7 @@ def test_the_pages_about_unhealthy_npus_show_what_people_see() -> None:
     report = HealthReport(watch="events", taints=True, npus=npus)
     assert shown == [*health._header(report), "", *health._table(report)]
 
-    (block,) = (each for each in blocks(text_of(UNHEALTHY)) if each.language == "console")
+    block = next(each for each in blocks(text_of(UNHEALTHY)) if each.language == "console")
     for reason in (Reason.FAULT, Reason.SEPARATED, Reason.RECOVERED):
         (line,) = (line for line in block.text.splitlines() if reason in line)
         said = words.event_example(reason).replace("npu-3", "npu-0")
