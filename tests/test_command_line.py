@@ -13,15 +13,34 @@ def parser() -> CommandLine:
     """A program with a command, a flag and a switch."""
     made = CommandLine("lamp", "Switch lamps.", commands={"dim": "make it darker"})
     made.add_argument("command", choices=("dim", "bright"), metavar="COMMAND")
+    made.add_argument("lamp", nargs="?")
     made.add_argument("-c", "--colour", choices=("red", "green", "blue"))
     made.add_argument("-s", "--slow", action="store_true")
     return made
 
 
-def test_a_right_command_line_is_parsed() -> None:
-    """Also a word after `--`."""
-    given = parser().read(["-s", "--colour=red", "--", "dim"])
-    assert vars(given) == {"command": "dim", "colour": "red", "slow": True}
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["dim", "desk", "-s", "--colour=red"],
+        ["-s", "--colour", "red", "dim", "desk"],
+        ["dim", "-s", "desk", "-c", "red"],
+        ["dim", "-sc", "red", "desk"],
+        ["dim", "-scred", "desk"],
+        ["-s", "--colour=red", "--", "dim", "desk"],
+        ["dim", "-s", "-c", "red", "--", "desk"],
+    ],
+)
+def test_flags_may_stand_anywhere(words: list[str]) -> None:
+    """Also between two arguments of which the second may be left out."""
+    given = parser().read(words)
+    assert vars(given) == {"command": "dim", "lamp": "desk", "colour": "red", "slow": True}
+
+
+def test_a_dash_alone_and_a_word_after_two_are_no_flags() -> None:
+    """Files may be called so."""
+    assert parser().read(["dim", "-"]).lamp == "-"
+    assert parser().read(["dim", "--", "-s"]).lamp == "-s"
 
 
 @pytest.mark.parametrize(
@@ -38,9 +57,10 @@ def test_a_right_command_line_is_parsed() -> None:
         (["--colur"], "there is no flag --colur; did you mean --colour?"),
         (["dim", "--zzz"], "there is no flag --zzz"),
         (["dim", "-x"], "there is no flag -x"),
-        (["dim", "now"], "there is no argument now"),
+        (["dim", "desk", "now"], "there is no argument now"),
         ([], "the following arguments are required: COMMAND"),
         (["dim", "-c"], "argument -c/--colour: expected one argument"),
+        (["dim", "-sc"], "argument -c/--colour: expected one argument"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(

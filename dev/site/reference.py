@@ -48,7 +48,7 @@ def flags_page() -> str:
     ]
     return (
         f"# Commands and flags\n\n{_MADE}{commands}\n"
-        "`npu-dra COMMAND --help` lists the flags of a command.\n\n"
+        f"`npu-dra COMMAND --help` lists the flags of a command.\n\n{words.COMPLETION}\n"
         "## Exit codes\n\nOf all commands, and of `kubectl npu`:\n\n"
         f"{_table(('code', 'means'), ((str(code), code.meaning) for code in ExitCode))}\n"
         f"{words.EXIT_CODES}\n"

@@ -28,6 +28,21 @@ FLAGS: Final = {
 }
 """Where more is said about a flag, by its field."""
 
+COMPLETION: Final = """\
+## Completion
+
+`npu-dra completion SHELL` prints the script that lets bash, zsh or fish complete commands, flags
+and their values; it needs the extra `cli`. Write the line for your shell into its file:
+
+| shell | file | line |
+| --- | --- | --- |
+| bash | `~/.bashrc` | `eval "$(npu-dra completion bash)"` |
+| zsh | `~/.zshrc`, behind `compinit` | `eval "$(npu-dra completion zsh)"` |
+| fish | `~/.config/fish/config.fish` | `npu-dra completion fish \\| source` |
+
+`kubectl npu` is completed by [kubectl](../kubectl-npu.md#install).
+"""
+
 EXIT_CODES: Final = """\
 After 2, correct what you gave: the same words fail again. What 1 tells of is on the node, in the
 cluster or in a manifest. Only `doctor` and `validate` judge; the other commands show what is there,

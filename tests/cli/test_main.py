@@ -291,8 +291,8 @@ def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[s
 
     assert caught.value.code == 2
     assert capsys.readouterr().err == (
-        "npu-dra: COMMAND server: must be serve, health, inspect, doctor, validate, simulate or "
-        "demo; did you mean serve? (see npu-dra --help)\n"
+        "npu-dra: COMMAND server: must be serve, health, inspect, doctor, validate, simulate, demo "
+        "or completion; did you mean serve? (see npu-dra --help)\n"
     )
 
 

@@ -30,8 +30,10 @@ COMMANDS = {
     "validate": "check the configs for this driver in manifests; needs no cluster",
     "simulate": "make a simulated Ascend board in a folder",
     "demo": "run the daemon on a simulated board against stand-ins; needs no cluster and no root",
+    "completion": "print the script that lets a shell complete these commands and their flags",
 }
 _HOUSES = {"serve": "agent", "simulate": "lab", "demo": "lab"}  # all others are tools
+_EXTRAS = {"completion": "cli"}  # all others need `node`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,16 +51,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"npu-dra {full_version()}")
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks, see `npu-dra completion`
+        _imported("completion").answer(parser, COMMANDS, _flags_of)
     chosen = parser.read(words[:1]).command
     return exit_status(f"npu-dra {chosen}", lambda: _run(chosen, words[1:]))
 
 
 def _run(name: str, words: Sequence[str]) -> int | None:
-    command = _imported(name)
-    flags = CommandLine(f"npu-dra {name}", COMMANDS[name])
-    command.add_arguments(flags)
-    status: int | None = command.run(flags.read(words))
+    given = _flags_of(name).read(words)
+    status: int | None = _imported(name).run(given)
     return status
+
+
+def _flags_of(command: str) -> CommandLine:
+    """What may be behind a command."""
+    flags = CommandLine(f"npu-dra {command}", COMMANDS[command])
+    _imported(command).add_arguments(flags)
+    return flags
 
 
 def _imported(command: str) -> ModuleType:
@@ -69,7 +78,7 @@ def _imported(command: str) -> ModuleType:
     loop for tens of milliseconds.
 
     Raises:
-        DriverError: It needs a package of the extra `node`, which is not installed.
+        DriverError: It needs a package of an extra that is not installed.
     """
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
@@ -81,8 +90,9 @@ def _imported(command: str) -> ModuleType:
         package = str(error.name).partition(".")[0]
         if package == "trio_npu_dra":
             raise
+        extra = _EXTRAS.get(command, "node")
         raise DriverError(
-            f"the Python package {package} is missing: install trio-npu-dra[node]"
+            f"the Python package {package} is missing: install trio-npu-dra[{extra}]"
         ) from error
     finally:
         gc.freeze()

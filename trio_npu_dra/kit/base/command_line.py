@@ -41,11 +41,46 @@ class CommandLine(argparse.ArgumentParser):
         for word in takewhile(lambda word: word != "--", words):
             if word.startswith("--"):  # no value does, but after an =
                 self._check_flag(word)
-        given, unknown = self.parse_known_args(words)
+        given, unknown = self.parse_known_args(self.ordered(words))
         for word in unknown:
             self._check_flag(word)
             self.error(f"there is no argument {word}")
         return given
+
+    def ordered(self, words: Sequence[str]) -> list[str]:
+        """The words with flags first, and last a flag whose value is missing.
+
+        argparse takes no flag between two arguments that may be left out.
+        """
+        flags: list[str] = []
+        arguments: list[str] = []
+        left = list(words)
+        while left:
+            word = left.pop(0)
+            takes_next = word not in {"-", "--"} and self._takes_next(word)
+            if word == "--" or (takes_next and not left):
+                return [*flags, *arguments, word, *left]
+            if takes_next:
+                flags += (word, left.pop(0))
+            else:
+                (flags if word[:1] == "-" and word != "-" else arguments).append(word)
+        return [*flags, *arguments]
+
+    def _takes_next(self, word: str) -> bool:
+        """Whether the value of a flag is the next word; a word may have several short flags."""
+        if word in self._option_string_actions:
+            return self._takes_value(word)
+        if word[:1] != "-" or word[:2] == "--":
+            return False
+        for end, letter in enumerate(word[1:], 2):
+            if f"-{letter}" not in self._option_string_actions:
+                return False
+            if self._takes_value(f"-{letter}"):
+                return end == len(word)
+        return False
+
+    def _takes_value(self, flag: str) -> bool:
+        return self._option_string_actions[flag].nargs != 0
 
     def _check_flag(self, word: str) -> None:
         name = word.partition("=")[0]

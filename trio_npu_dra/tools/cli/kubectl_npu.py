@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: The command line is wrong, or asks for help or the version.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    asked = _parser().read(words)
+    asked = parser().read(words)
     code = exit_status("kubectl npu", lambda: _answered(asked))
     if code and not words:
         say(f"{_PURPOSE} (see kubectl npu --help)", stream=sys.stderr)
@@ -72,8 +72,9 @@ def _answered(asked: argparse.Namespace) -> int:
     return code
 
 
-def _parser() -> CommandLine:
-    parser = CommandLine(
+def parser() -> CommandLine:
+    """The command line."""
+    made = CommandLine(
         "kubectl npu",
         f"{_PURPOSE}. It only reads.",
         commands={
@@ -83,16 +84,16 @@ def _parser() -> CommandLine:
             "why-unhealthy DEVICE": "what is wrong with it, and whom it touches; NODE/DEVICE",
         },
     )
-    parser.add_argument("--version", action="version", version=f"kubectl-npu {full_version()}")
-    parser.add_argument(
+    made.add_argument("--version", action="version", version=f"kubectl-npu {full_version()}")
+    made.add_argument(
         "command",
         nargs="?",
         choices=("list", "node", "explain", "why-unhealthy"),
         default="list",
         metavar="COMMAND",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="what the command is about")
-    namespaces = parser.add_mutually_exclusive_group()
+    made.add_argument("name", nargs="?", metavar="NAME", help="what the command is about")
+    namespaces = made.add_mutually_exclusive_group()
     namespaces.add_argument(
         "-n", "--namespace", default="", help="of the pod or claim (default: that of the context)"
     )
@@ -102,30 +103,30 @@ def _parser() -> CommandLine:
         action="store_true",
         help="explain: look for the pod or claim in all; the other commands always show all",
     )
-    parser.add_argument("-w", "--watch", action="store_true", help="print again when it changes")
-    parser.add_argument(
+    made.add_argument("-w", "--watch", action="store_true", help="print again when it changes")
+    made.add_argument(
         "-o",
         "--output",
         choices=("table", "wide", "json", "yaml"),
         default="table",
         help="form of the output (default: table)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--driver", default=DRIVER, help=f"whose devices; '' for all drivers (default: {DRIVER})"
     )
-    parser.add_argument(
+    made.add_argument(
         "--kubeconfig",
         type=Path,
         metavar="FILE",
         help="default: the files of $KUBECONFIG, then ~/.kube/config, then the pod's account",
     )
-    parser.add_argument(
+    made.add_argument(
         "--context", default="", help="of the kubeconfig (default: its current context)"
     )
-    return parser
+    return made
 
 
-async def _credentials(asked: argparse.Namespace) -> tuple[Credentials, str]:
+async def credentials(asked: argparse.Namespace) -> tuple[Credentials, str]:
     """How to get in, and the namespace that is meant without `--namespace`.
 
     Raises:
@@ -153,9 +154,9 @@ async def _run(asked: argparse.Namespace) -> None:
         raise ConfigError(f"`{asked.command}` needs a name: `kubectl npu {asked.command} NAME`")
     if asked.command == "list" and asked.name:
         raise ConfigError(f"`list` takes no name: `kubectl npu node {asked.name}` shows one node")
-    credentials, usual = await _credentials(asked)
+    access, usual = await credentials(asked)
     asked.namespace = asked.namespace or usual
-    async with open_client(credentials, user_agent=USER_AGENT) as client:
+    async with open_client(access, user_agent=USER_AGENT) as client:
         await _print_answers(client, asked)
 
 
