@@ -31,6 +31,11 @@ from trio_npu_dra.lab.simulator import BoardControl, load_profile
 PAIR = changed(SERVER, 2)
 A3 = load_profile("a3-16")
 FIRST, SECOND = ChipRef(0, 0), ChipRef(1, 0)
+TELEMETRY = (
+    *("temperature", "power", "ai_core_utilization", "read_memory", "hbm_errors", "is_hccs_up"),
+    *("ai_cpu_utilization", "vector_core_utilization"),
+)
+"""Each is a call of its own, so whoever looks at a chip's health waits for one of them."""
 
 
 @pytest.mark.parametrize("profile", [PAIR])
@@ -65,13 +70,13 @@ async def test_each_look_at_a_chip_names_it_and_has_a_deadline_of_its_own(
     assert relay.devices == [
         ("read_health", SECOND),
         ("network_health", ("network", SECOND)),
-        ("_read", SECOND),
+        *((name, SECOND) for name in TELEMETRY),
         ("processes", SECOND),
     ]
     assert [relay.deadlines[name] for name, _ in relay.devices] == [
         HEALTH_SECONDS,
         NETWORK_DEADLINE_SECONDS,
-        TELEMETRY_SECONDS,
+        *[TELEMETRY_SECONDS] * len(TELEMETRY),
         None,
     ]
 

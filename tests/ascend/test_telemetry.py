@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
 
+from dev.rig.waiting import HANG_SECONDS
 from trio_npu_dra.ascend import telemetry
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.errors import Busy
 from trio_npu_dra.ascend.dcmi.types import DcmiCall, EccCounts
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board, Chip
@@ -24,19 +28,19 @@ EVERY = ("temperature", "power_info", "utilization_rate", "hbm_info", "ecc_info"
 
 
 class Calls:
-    """How often each function of the library was called, since somebody last took the counts."""
+    """The functions of the library that were called, since somebody last took their counts."""
 
     def __init__(self) -> None:
-        self._made: Counter[str] = Counter()
+        self.made: list[str] = []
 
     def note(self, call: DcmiCall) -> None:
-        """Count one."""
-        self._made[call.function.partition("_get_")[2].removeprefix("device_")] += 1
+        """Add one."""
+        self.made.append(call.function.partition("_get_")[2].removeprefix("device_"))
 
     def take(self) -> Counter[str]:
-        """The counts; they begin at zero again."""
-        made, self._made = self._made, Counter()
-        return made
+        """How often each was called."""
+        made, self.made = self.made, []
+        return Counter(made)
 
 
 @pytest.fixture
@@ -230,13 +234,34 @@ async def test_a_slow_chip_is_left_alone(
     assert None not in (measured.temperature_celsius, measured.power_watts)
 
 
-async def test_a_chip_that_hangs_is_busy(
-    reader: TelemetryReader, control: BoardControl, npu: Chip
+async def test_a_chip_that_hangs_is_left_alone(
+    reader: TelemetryReader, control: BoardControl, npu: Chip, worker: DcmiWorker, calls: Calls
 ) -> None:
-    """After a second; the next time immediately."""
-    function = "dcmi_get_device_temperature"
+    """After a second; what it answered before counts. The next time it is not asked at all."""
+    function = "dcmi_get_device_power_info"
     control.hang(function, npu.physical_id)
-    for _ in range(2):
-        with pytest.raises(Busy):
-            await reader.read(npu)
+    measured = await reader.read(npu)
+    assert measured == Telemetry(temperature_celsius=measured.temperature_celsius)
+    assert measured.temperature_celsius is not None
+    assert worker.written_off == 1
+    calls.take()
+    assert await reader.read(npu) == Telemetry()
+    assert not calls.take()
     control.release(function, npu.physical_id)
+
+
+async def test_a_look_at_health_waits_for_one_call(
+    reader: TelemetryReader, npu: Chip, worker: DcmiWorker, dcmi: Dcmi, calls: Calls
+) -> None:
+    """And not for all calls of a scrape."""
+    gate = threading.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(worker.call, gate.wait, HANG_SECONDS))
+        await wait_all_tasks_blocked()
+        nursery.start_soon(reader.read, npu)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(worker.call, dcmi.health, npu.ref)
+        await wait_all_tasks_blocked()
+        gate.set()
+    assert calls.made[:3] == ["temperature", "health", "power_info"]
+    assert len(calls.made) == 9

@@ -17,6 +17,7 @@ from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.ascend.traits import TRAITS
 
 DEADLINE_SECONDS: Final = 1.0
+"""For one call."""
 
 BUDGET_SECONDS: Final = 0.5
 """After this no further call is made on a chip: it is slow, and its health must be read, too."""
@@ -69,29 +70,22 @@ class TelemetryReader:
         self._unsupported: dict[tuple[ChipRef, str], float] = {}  # until when
 
     async def read(self, chip: Chip) -> Telemetry:
-        """Read a chip's telemetry, in one job of the worker.
+        """Read a chip's telemetry; what does not come in time is None.
 
-        Raises:
-            Busy: It does not answer in time, or an earlier call on it has not returned.
-            NotReady: The worker is closed, or too many calls have not returned.
+        Each call is a job of its own, so whoever reads health meanwhile waits for one call.
         """
-        return await self._worker.call(
-            self._read, chip, device=chip.ref, deadline_seconds=DEADLINE_SECONDS
-        )
-
-    def _read(self, chip: Chip) -> Telemetry:
         dcmi, ref = self._dcmi, chip.ref
         ask = partial(self._ask, ref, monotonic() + BUDGET_SECONDS)
-        celsius = _known(ask(dcmi.temperature, ref))
-        deciwatts = _known(ask(dcmi.power, ref))
+        celsius = _known(await ask(dcmi.temperature, ref))
+        deciwatts = _known(await ask(dcmi.power, ref))
         if deciwatts is None:
-            deciwatts = _known(ask(dcmi.card_power, ref))
-        ai_cores = ask(dcmi.ai_core_utilization, ref)
-        memory = ask(read_memory, dcmi, chip)
-        hbm_errors = ask(dcmi.hbm_errors, ref)
-        hccs_up = ask(dcmi.is_hccs_up, ref) if _has_hccs(chip) else None
-        ai_cpus = ask(dcmi.ai_cpu_utilization, ref)
-        vector_cores = ask(dcmi.vector_core_utilization, ref)
+            deciwatts = _known(await ask(dcmi.card_power, ref))
+        ai_cores = await ask(dcmi.ai_core_utilization, ref)
+        memory = await ask(read_memory, dcmi, chip)
+        hbm_errors = await ask(dcmi.hbm_errors, ref)
+        hccs_up = await ask(dcmi.is_hccs_up, ref) if _has_hccs(chip) else None
+        ai_cpus = await ask(dcmi.ai_cpu_utilization, ref)
+        vector_cores = await ask(dcmi.vector_core_utilization, ref)
         return Telemetry(
             temperature_celsius=celsius,
             power_watts=deciwatts / 10 if deciwatts is not None else None,
@@ -105,18 +99,20 @@ class TelemetryReader:
             hccs_up=hccs_up,
         )
 
-    def _ask(
+    async def _ask(
         self, ref: ChipRef, until: float, read: Callable[[*Ts], T], *arguments: *Ts
     ) -> T | None:
         call, now = (ref, read.__name__), monotonic()
         if now >= until or now < self._unsupported.get(call, 0):
             return None
         try:
-            return read(*arguments)
+            return await self._worker.call(
+                read, *arguments, device=ref, deadline_seconds=DEADLINE_SECONDS
+            )
         except NotSupported:
             self._unsupported[call] = now + UNSUPPORTED_SECONDS
         except DcmiError:
-            pass  # other metrics and the log show it
+            pass  # the worker's log and other metrics show it
         return None
 
 

@@ -17,7 +17,6 @@ from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, vnpu_holders
 from trio_npu_dra.agent.observe import catalog
 from trio_npu_dra.agent.observe.catalog import Definition, Kind
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board, Chip, FaultLevel
 from trio_npu_dra.ascend.subscription import WatchStatus
@@ -60,11 +59,7 @@ class NpuReadings:
                         continue
                     self._readings.pop(chip.name, None)
                     asked_at = trio.current_time()
-                    try:
-                        telemetry = await self._reader.read(chip)
-                    except DcmiError:
-                        continue  # the worker's log and the health metrics show this
-                    self._readings[chip.name] = asked_at, telemetry
+                    self._readings[chip.name] = asked_at, await self._reader.read(chip)
 
     def fresh(self) -> Mapping[str, Telemetry]:
         """Values by the chip's name, without those that are old."""
