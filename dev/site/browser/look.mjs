@@ -37,7 +37,7 @@ const SOUGHT = {
   unhealthy: "guides/unhealthy.html",
   taint: "reference/taints.html",
   drain: "guides/maintain.html",
-  quota: "guides/npu.html",
+  quota: "guides/quota.html",
   "device plugin": "guides/without-a-claim.html",
   "npu-smi": "guides/pending.html",
   Volcano: "mindcluster.html",
