@@ -120,6 +120,13 @@ for (const { scheme, width, height } of LOOKS) {
   await context.close();
 }
 const tab = await browser.newPage();
+await tab.goto(`${url}kubectl-npu.html`);
+await tab.getByTitle("Switch to dark mode").click();
+for (const picture of await tab.locator("article img").all()) {
+  for (const problem of await problems(tab, picture, "dark")) {
+    found.add(`${await picture.getAttribute("src")} ${problem} when a person switches to it`);
+  }
+}
 for (const [words, page] of Object.entries(SOUGHT)) {
   await tab.goto(`${url}index.html`);
   await tab.getByRole("button", { name: "Search" }).click();
