@@ -6,13 +6,13 @@ All is read from the field of the settings; its description is the help of the f
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from annotated_types import Ge, Le
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from trio_npu_dra.kit.base.command_line import must_be_one_of
@@ -122,6 +122,21 @@ def add_flags(parser: argparse.ArgumentParser, settings: type[BaseModel]) -> Non
             groups[each.group] = parser.add_argument_group(each.group)
         groups[each.group].add_argument(each.name, dest=field, metavar=each.metavar, help=each.help)
     parser.usage = "%(prog)s [flags]"  # there are more than anybody reads in a row
+
+
+def refusals(
+    settings: type[BaseModel], error: ValidationError, origins: Mapping[str, str]
+) -> Iterator[str]:
+    """What is wrong with the fields of *settings*; *origins* has the flag or variable of each."""
+    for problem in error.errors():
+        name, value = str(problem["loc"][0]), problem["input"]
+        if problem["type"] == "missing":
+            yield f"{flag(name)} is missing: set it or {environment_variable(name)}"
+        elif problem["type"] == "value_error":
+            yield f"{origins[name]}={value}: {problem['msg'].removeprefix('Value error, ')}"
+        else:
+            refusal = flag_of(name, settings.model_fields[name]).refusal(value)
+            yield f"{origins[name]}={value}: {refusal}"
 
 
 def _type(field: FieldInfo) -> tuple[Any, list[Any]]:

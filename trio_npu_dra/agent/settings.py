@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from trio_npu_dra.agent.flags import GROUP, Form, environment_variable, flag, flag_of
+from trio_npu_dra.agent.flags import GROUP, Form, environment_variable, flag, refusals
 from trio_npu_dra.kit.base.errors import ConfigError
 
 _NAMES: Final[JsonDict] = {GROUP: "names"}
@@ -135,21 +135,7 @@ class PluginSettings(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise ConfigError("; ".join(cls._refusals(error, origins))) from None
-
-    @classmethod
-    def _refusals(cls, error: ValidationError, origins: Mapping[str, str]) -> Iterator[str]:
-        for problem in error.errors():
-            name = str(problem["loc"][0])
-            if problem["type"] == "missing":
-                yield f"{flag(name)} is missing: set it or {environment_variable(name)}"
-                continue
-            reason = (
-                problem["msg"].removeprefix("Value error, ")
-                if problem["type"] == "value_error"
-                else flag_of(name, cls.model_fields[name]).refusal(problem["input"])
-            )
-            yield f"{origins[name]}={problem['input']}: {reason}"
+            raise ConfigError("; ".join(refusals(cls, error, origins))) from None
 
 
 class NodeSettings(PluginSettings):
