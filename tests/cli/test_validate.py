@@ -25,6 +25,16 @@ spec:
         kind: NpuConfig
         driverMounts: 1
 """
+CLAIM = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+spec:
+  devices:
+    requests:
+    - name: npu
+      exactly:
+        deviceClassName: half.npu.huawei.com
+"""
 SAID = "opaque config in the DeviceClass: driverMounts is 1: write true or false"
 
 
@@ -68,6 +78,24 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_read(
     assert printed.out.endswith("problems: 3\n")
 
 
+def test_a_class_may_be_in_another_file_or_in_the_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So an unknown one is a warning: the exit code stays 0."""
+    claim, class_ = tmp_path / "claim.yaml", tmp_path / "class.yaml"
+    claim.write_text(CLAIM)
+    class_.write_text(WRONG.replace("spec:", "metadata: {name: half.npu.huawei.com}\nspec:", 1))
+    class_.write_text(class_.read_text().replace("driverMounts: 1", "driverMounts: true"))
+
+    assert main(["validate", str(claim), str(class_)]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["validate", str(claim)]) == 0
+    assert capsys.readouterr().err == (
+        f"{claim}:8: warning: DeviceClass half.npu.huawei.com is neither the driver's nor in "
+        "these files; did you mean npu.huawei.com?\n"
+    )
+
+
 def test_our_own_examples_are_right(capsys: pytest.CaptureFixture[str]) -> None:
     """Those with a config too."""
     assert main(["validate", *map(str, EXAMPLES)]) == 0
@@ -80,4 +108,4 @@ def test_it_loads_nothing_of_the_daemon() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True
     )
-    assert not {"trio", "httpx", "grpclib", "asyncio"} & set(loaded.stdout.split())
+    assert not {"trio", "httpx", "grpclib", "asyncio", "cel", "rich"} & set(loaded.stdout.split())

@@ -13,7 +13,12 @@ from tests.fuzz.test_kubeconfig import WORDS
 from tests.fuzz.test_opaque_config import GOOD as PARAMETERS
 from trio_npu_dra.kit.base.errors import UnreadableManifest
 from trio_npu_dra.tools.manifests import inspect
+from trio_npu_dra.tools.names import unknown_class
+from trio_npu_dra.tools.yaml_nodes import Remark
 
+CEL: Final = """\
+"model" in device.attributes["npu.huawei.com"] &&
+device.capacity["npu.huawei.com"]["aiCores"] > 1"""
 GOOD: Final[dict[str, Any]] = {
     "apiVersion": "v1",
     "kind": "List",
@@ -24,7 +29,29 @@ GOOD: Final[dict[str, Any]] = {
             "spec": {
                 "config": [{"opaque": {"driver": "npu.huawei.com", "parameters": PARAMETERS}}]
             },
-        }
+        },
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "spec": {
+                "devices": {
+                    "requests": [
+                        {
+                            "name": "a",
+                            "exactly": {
+                                "deviceClassName": "npu.huawei.com",
+                                "selectors": [{"cel": {"expression": CEL}}],
+                                "capacity": {"requests": {"memCapacity": "8Gi"}},
+                            },
+                        },
+                        {"name": "b", "firstAvailable": [{"name": "c"}]},
+                    ],
+                    "constraints": [
+                        {"requests": ["a", "b/c"], "matchAttribute": "npu.huawei.com/model"}
+                    ],
+                }
+            },
+        },
     ],
 }
 HEAD: Final = (
@@ -66,7 +93,12 @@ def test_any_file_is_looked_at_or_unreadable(content: bytes) -> None:
         assert 1 <= int(words.partition(": ")[0]) <= lines
         assert len(words.splitlines()) == 1
     else:
-        for remark in (*report.problems, *report.passed_over):
+        doubts = [
+            Remark(line=one.line, text=doubt)
+            for one in report.asked
+            if (doubt := unknown_class(one.text, report.classes))
+        ]
+        for remark in (*report.problems, *report.passed_over, *doubts):
             assert 1 <= remark.line <= lines
             assert len(remark.text.splitlines()) == 1
             assert remark.text.encode()

@@ -15,6 +15,7 @@ MODEL: Final = "model"
 CHIP_NAME: Final = "chipName"
 PRODUCT_NAME: Final = "productName"
 TEMPLATE: Final = "template"
+PARENT_UUID: Final = "parentUUID"
 TOPOLOGY_GROUP: Final = "topologyGroup"
 MODULE: Final = "module"
 PHYSICAL_ID: Final = "physicalId"
@@ -25,6 +26,9 @@ NUMA_NODE: Final = "numaNode"
 PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 SUPER_POD_ID: Final = "superPodId"
 SUPER_POD_SERVER_INDEX: Final = "superPodServerIndex"
+MULTI_DIE_POLICY: Final = "multiDiePolicy"
+DEVICE_SHARE: Final = "deviceShare"
+DRIVER_VERSION: Final = "driverVersion"
 
 # --- capacities ----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, get_type_hints
 
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.dcmi.types import (
@@ -265,6 +265,15 @@ class Chip:
     def key(self) -> str:
         """Its identity across reboots: its die id, else its device node."""
         return self.uuid or self.device_node
+
+
+PUBLISHED: Final[Mapping[str, Published]] = {
+    field: mark
+    for field, hint in get_type_hints(Chip, include_extras=True).items()
+    for mark in getattr(hint, "__metadata__", ())
+    if isinstance(mark, Published)
+}
+"""The marks of those facts of a chip that have one."""
 
 
 Links: TypeAlias = Mapping[tuple[int, int], Link]

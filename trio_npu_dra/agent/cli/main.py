@@ -27,7 +27,7 @@ COMMANDS = {
     "health": "show how the NPUs of the running daemon are, or release one (root)",
     "inspect": "show what this node would publish, or how its NPUs are connected; needs no cluster",
     "doctor": "say what else on this node serves NPUs, what is in the way, and what to do (root)",
-    "validate": "check the configs for this driver in manifests; needs no cluster",
+    "validate": "check claims and DeviceClasses for this driver in manifests; needs no cluster",
     "simulate": "make a simulated Ascend board in a folder",
     "demo": "run the daemon on a simulated board against stand-ins; needs no cluster and no root",
     "completion": "print the script that lets a shell complete these commands and their flags",

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, get_type_hints
 
 from trio_npu_dra.agent.devices.counters import build_counter_sets, consumption, without_counters
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.shares import with_shares
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.ascend import fact_names
-from trio_npu_dra.ascend.model import HEALTHY, Board, Chip, Published
+from trio_npu_dra.ascend.model import HEALTHY, PUBLISHED, Board
 from trio_npu_dra.ascend.offers import Held, Offer, Standing
 from trio_npu_dra.kit.api.objects import Device, DeviceAttribute, DeviceCapacity
 from trio_npu_dra.kit.api.quantity import canonical_quantity
@@ -29,13 +28,6 @@ log = logging.getLogger(__name__)
 _VALUE_LIMIT = 64
 """Bytes of a string or version attribute (resource.k8s.io/v1 DeviceAttributeMaxValueLength)."""
 
-_PUBLISHED: Final[Mapping[str, Published]] = {
-    field: mark
-    for field, hint in get_type_hints(Chip, include_extras=True).items()
-    for mark in getattr(hint, "__metadata__", ())
-    if isinstance(mark, Published)
-}
-_DRIVER_VERSION: Final = "driverVersion"
 
 _NUMBER = re.compile(r"0|[1-9]\d*")
 _PRE_RELEASE = re.compile(r"(rc|alpha|beta)", re.IGNORECASE)
@@ -124,23 +116,23 @@ def _attributes(
     whole, partition = offer.partition is None, offer.partition
     values: dict[str, str | int | bool | None] = {
         name: _common(offer, field)
-        for field, mark in _PUBLISHED.items()
+        for field, mark in PUBLISHED.items()
         if whole or not mark.of_whole
         for name in mark.names
     }
     values[fact_names.TYPE] = offer.kind
-    values["multiDiePolicy"] = multi_die_policy
+    values[fact_names.MULTI_DIE_POLICY] = multi_die_policy
     if partition is not None:
         values[fact_names.TEMPLATE] = partition.template
-        values["parentUUID"] = offer.chips[0].uuid
+        values[fact_names.PARENT_UUID] = offer.chips[0].uuid
     else:
         shared = {chip.device_share and chip.key not in shared_for_claims for chip in offer.chips}
-        values["deviceShare"] = shared.pop() if len(shared) == 1 else None
+        values[fact_names.DEVICE_SHARE] = shared.pop() if len(shared) == 1 else None
     attributes = {name: made for name, value in values.items() if (made := _attribute(name, value))}
     if printed and (version := semantic_version(printed)) is not None:
-        attributes[_DRIVER_VERSION] = DeviceAttribute(version=version)
+        attributes[fact_names.DRIVER_VERSION] = DeviceAttribute(version=version)
     elif printed:
-        _warn_left_out(_DRIVER_VERSION, printed, "it is no semantic version")
+        _warn_left_out(fact_names.DRIVER_VERSION, printed, "it is no semantic version")
     return dict(sorted(attributes.items()))
 
 

@@ -1,14 +1,15 @@
 """CEL selectors of DRA, evaluated as the scheduler does or not at all.
 
 It knows devices and quantities, and no pools, claims or pods. Other rooms import from `apart`
-(evaluation in a process of its own) and `selector`, and these exceptions.
+(evaluation in a process of its own), `selector` and `tokens` (which needs no library), and these
+exceptions.
 """
 
 from __future__ import annotations
 
 from trio_npu_dra.kit.base.errors import DriverError
 
-__all__ = ["SelectorFails", "Undecided", "apart", "selector"]
+__all__ = ["SelectorFails", "Undecided", "apart", "selector", "tokens"]
 
 
 class Undecided(DriverError):
