@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Final
 
-from trio_npu_dra.tools.cli.npu_wire import API_VERSION
+from dev.explain.reasons import REASONS
+from trio_npu_dra.tools.cli.npu_wire import API_VERSION, explanation_wire
 from trio_npu_dra.tools.cluster import said
+from trio_npu_dra.tools.cluster.pods import Pod
 
 _DEVICE: Final = {
     "name": "of the device",
@@ -49,7 +52,7 @@ _ROW: Final = {
 }
 _ALL: Final = {
     "apiVersion": f"`{API_VERSION}`",
-    "kind": "the kind of the answer",
+    "kind": "the heading of this table",
     "notWeighed[]": "what the answer does not weigh: [codes](#what-was-not-weighed)",
 }
 FIELDS: Final = {
@@ -99,7 +102,7 @@ FIELDS: Final = {
         "claims[].requests[].firstTooFew": "the index of the first step that leaves too few; "
         "null if none does",
         "claims[].requests[].steps[]": "the steps in the order of the search: "
-        "[codes](#a-step-of-the-search-what-is-true-of-the-devices-that-it-leaves)",
+        "[codes](#what-is-true-of-the-devices-that-a-step-leaves)",
         "claims[].requests[].steps[].left": "how many devices are left after it",
         "claims[].requests[].steps[].mostOnOneNode": "how many of them one node can have",
         "claims[].requests[].steps[].undecided": "whether some are left because this program "
@@ -139,7 +142,7 @@ FACTS: Final = {
     "counterSet": "its name",
     "device": "its name",
     "deviceClass": "its name",
-    "driver": "its name; of `AttributesDiffer` it is in `values`",
+    "driver": "its name",
     "error": "what a library or the API server says, for people",
     "event": "the reason of the Event",
     "expression": "the CEL, in one line",
@@ -171,6 +174,10 @@ FACTS: Final = {
     "wanted": "how many there should be; null for all devices that match",
 }
 """What the facts of codes are."""
+_NOTES: Final = {
+    said.Lost: "A step takes devices away also by what their pool or their node says: "
+    "[codes](#why-no-device-of-a-pool-is-allocated), `NodeRefusesPod`.",
+}
 CODES: Final = (
     said.Outcome,
     said.Why,
@@ -189,7 +196,7 @@ those that you do not know. Only `message` and `error` are for people, and may c
 
 An unknown fact is null. Amounts are numbers: bytes, CPUs, counts. Codes are words in CamelCase: an
 object has its code as `reason` (a step of the search as `step`, what would help as `action`), and
-beside it the facts that the tables name.
+beside it the facts that the tables name. `kubectl npu explain train -o json` begins so:
 """
 
 
@@ -198,10 +205,18 @@ def page() -> str:
     return "".join(_parts())
 
 
+def _example() -> str:
+    """The beginning of an explanation."""
+    (held,) = (reason for reason in REASONS if reason.title == "all are held")
+    wire = explanation_wire(held.explained(), Pod.model_validate(held.pod))
+    first = ("apiVersion", "kind", "subject", "outcome", "why", "message")
+    return json.dumps({name: wire[name] for name in first}, indent=2)
+
+
 def _parts() -> Iterator[str]:
     yield "# The data of `kubectl npu -o json`\n\n"
     yield "<!-- Made by `just generated` from the code: change it there. -->\n\n"
-    yield _HEAD
+    yield f"{_HEAD}\n```json\n{_example()}\n```\n"
     for kind, fields in FIELDS.items():
         yield f"\n## {kind}\n\n"
         if kind in _COMMANDS:
@@ -214,6 +229,7 @@ def _parts() -> Iterator[str]:
         for code in codes:
             facts = ", ".join(f"`{name}`" for name in code.facts) or "-"
             yield f"| `{code}` | {code.meaning} | {facts} |\n"
-    yield "\nA step takes devices also away for the reason that their pool has, or their node.\n"
+        if codes in _NOTES:
+            yield f"\n{_NOTES[codes]}\n"
     yield "\n### Facts\n\n| fact | is |\n|---|---|\n"
     yield from (f"| `{name}` | {meaning} |\n" for name, meaning in FACTS.items())

@@ -64,7 +64,7 @@ class Outcome(Code):
 
 
 class Step(Code):
-    """A step of the search: what is true of the devices that it leaves."""
+    """What is true of the devices that a step leaves."""
 
     PUBLISHED = "Published", "they are in pools that can be used"
     CLASS = "DeviceClass", "a selector of the class takes them", "deviceClass"
@@ -114,15 +114,19 @@ class Why(Code):
     FEW_PUBLISHED = "NotEnoughPublished", "too few devices are in pools that can be used", *_REQUEST
     FEW_OF_CLASS = "NotEnoughOfClass", "too few are of the class", *_REQUEST
     FEW_ON_NODES = "NotEnoughOnNodes", "too few are on nodes that take the pod", *_REQUEST
-    FEW_SELECTED = "NotEnoughSelected", "too few match a selector of the claim", *_REQUEST
-    FEW_LARGE = "NotEnoughLarge", "too few have the capacity", *_REQUEST
+    FEW_SELECTED = "NotEnoughMatching", "too few match a selector of the claim", *_REQUEST
+    FEW_LARGE = "NotEnoughCapacity", "too few have the capacity", *_REQUEST
     FEW_HEALTHY = "NotEnoughHealthy", "too few are healthy or tolerated", *_REQUEST
     FEW_FREE = "NotEnoughFree", "too few are free", *_REQUEST
     FEW_TOGETHER = "NotEnoughTogether", "each request could be served by itself, not all together"
     DEVICE_TWICE_WANTED = "SameDeviceTwice", "requests of a claim want the same device"
     CONSTRAINED = "ConstraintUnsatisfied", "no free devices satisfy the constraints", "constraints"
     SELECTOR_FAILS = "SelectorFails", "a selector fails for a device", "error"
-    ALL_FAILS = "AllFails", "the request asks for all devices, and cannot have one", "request"
+    ALL_FAILS = (
+        "NotAllAvailable",
+        "the request is for all devices, and one cannot be had",
+        "request",
+    )
     NOT_KNOWN = "NotKnown", "this program does not know what the scheduler makes of it"
     TOO_MANY = "TooManyCombinations", "there are too many combinations of devices to try"
     OLDER_SCHEDULER = "OlderScheduler", "what an older scheduler does is not known", "minor"
@@ -169,7 +173,7 @@ class Obstacle(Code):
 
     CORDONED = "Cordoned", "the node is cordoned"
     NODE_TAINTED = "NodeTainted", "the pod does not tolerate a taint of the node", "taint"
-    NODE_SELECTOR = "NodeSelectorDiffers", "the node lacks a label of it", "label", "value"
+    NODE_SELECTOR = "NodeSelectorDiffers", "the node lacks a label that it wants", "label", "value"
     NODE_AFFINITY = "NodeAffinityDiffers", "the node is not what the node affinity wants"
     RESOURCE_MISSING = "ResourceMissing", "the node has no such resource", "resource"
     RESOURCE_SMALL = (
