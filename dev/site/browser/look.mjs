@@ -27,7 +27,7 @@ const SOUGHT = {
   HCCL: "reference/containers.html",
   ring: "guides/ring.html",
   vNPU: "guides/partition.html",
-  partition: "reference/partitions.html",
+  partition: "guides/partition.html",
   quarter: "guides/partition.html",
   "slice of a chip": "guides/partition.html",
   share: "guides/share.html",
