@@ -84,7 +84,7 @@ def test_unknown_names_have_their_lines() -> None:
                   selectors:
                   - cel:
                       expression: >-
-                        device.driver == "npu.huawei.com" &&
+                        device.driver != "a.modles.example" &&
                         device.attributes["npu.huawei.com"].modle == "Ascend910B"
                   capacity: {requests: {memCapcity: 8Gi}}
               - name: any

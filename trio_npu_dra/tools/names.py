@@ -63,7 +63,8 @@ def unknown_class(name: str, defined: Collection[str]) -> str:
 
 def unknown_in_claim(devices: yaml.Node | None, loader: Loader) -> Iterator[Remark]:
     """Requests that are not in the claim, attributes and capacities that no device has."""
-    known = dict(_requests(devices, loader))
+    requests = list(_requests(devices, loader))
+    known = [name for name, _ in requests]
     for field in ("constraints", "config"):
         for one in items(find(devices, loader, field)):
             for node in items(find(one, loader, "requests")):
@@ -71,7 +72,7 @@ def unknown_in_claim(devices: yaml.Node | None, loader: Loader) -> Iterator[Rema
     for constraint in items(find(devices, loader, "constraints")):
         for field in ("matchAttribute", "distinctAttribute"):
             yield from _unknown_attribute(field, find(constraint, loader, field))
-    for request in known.values():
+    for _, request in requests:
         yield from unknown_in_selectors(request, loader)
         yield from _unknown_amounts(request, loader)
 
