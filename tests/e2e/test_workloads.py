@@ -87,7 +87,9 @@ def test_mindspore(space: Space) -> None:
 @pytest.mark.parametrize(("name", "count"), [("vllm", 1), ("vllm-pair", 2)])
 def test_vllm(space: Space, name: str, count: int) -> None:
     """It is ready with as many NPUs as it shards the model over, and its Service leads to it."""
-    space.apply(*example(space, name))
+    objects = example(space, name)
+    (service,) = (each["metadata"]["name"] for each in objects if each["kind"] == "Service")
+    space.apply(*objects)
 
     def look() -> str | None:
         ready = [
@@ -103,7 +105,7 @@ def test_vllm(space: Space, name: str, count: int) -> None:
 
     def leads() -> bool:
         slices = space.cluster.objects(
-            "endpointslices", namespace=space.name, selector=f"kubernetes.io/service-name={name}"
+            "endpointslices", namespace=space.name, selector=f"kubernetes.io/service-name={service}"
         )
         return any(each["conditions"]["ready"] for one in slices for each in one["endpoints"] or [])
 
