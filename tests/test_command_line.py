@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trio_npu_dra.kit.base.command_line import CommandLine
-from trio_npu_dra.kit.base.errors import ConfigError, ControlError
+from trio_npu_dra.kit.base.errors import ConfigError, ControlError, ReaderGone
 from trio_npu_dra.kit.base.terminal import exit_status
 
 
@@ -85,6 +85,7 @@ def test_a_wrong_command_line_is_one_line(
             "lamp: no such lamp\nlamp: no lamp\n",
         ),
         (KeyboardInterrupt(), 130, ""),
+        (ReaderGone(), 1, ""),
     ],
 )
 def test_an_error_is_a_line_and_an_exit_code(

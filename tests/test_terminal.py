@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 
 import pytest
 
+from trio_npu_dra.kit.base.errors import ReaderGone
 from trio_npu_dra.kit.base.terminal import say, visible
 
 
@@ -36,3 +38,11 @@ def test_each_line_is_one() -> None:
     say("a", "b\nc", stream=stream)
     say(stream=stream)
     assert stream.getvalue() == "a\nb\\nc\n"
+
+
+def test_a_reader_that_has_seen_enough_is_noticed() -> None:
+    """And what is left does not reach the pipe when it is closed."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", encoding="utf-8") as pipe, pytest.raises(ReaderGone):
+        say("a", stream=pipe)

@@ -24,6 +24,10 @@ class ConfigError(DriverError):
     """A flag, an environment variable or a file given by the operator is wrong."""
 
 
+class ReaderGone(DriverError):
+    """Who reads what a program prints has ended, as `head` does when it has seen enough."""
+
+
 class CannotCompile(DriverError):
     """The C compiler of the simulator is missing or fails; the message has its output."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, Self, TextIO
 
-from trio_npu_dra.kit.base.errors import ConfigError, DriverError
+from trio_npu_dra.kit.base.errors import ConfigError, DriverError, ReaderGone
 
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
@@ -51,8 +52,28 @@ def visible(text: str) -> str:
 
 
 def say(*lines: str, stream: TextIO | None = None) -> None:
-    """Print lines, on standard output by default."""
-    print("".join(f"{visible(line)}\n" for line in lines), end="", file=stream, flush=True)
+    """Print lines, on standard output by default.
+
+    Raises:
+        ReaderGone: Nobody reads them any more.
+    """
+    write("".join(f"{visible(line)}\n" for line in lines), stream)
+
+
+def write(text: str, stream: TextIO | None = None) -> None:
+    """Print a text as it is: one that our own words style, or that is for a shell.
+
+    Raises:
+        ReaderGone: Nobody reads it any more.
+    """
+    stream = stream or sys.stdout
+    try:
+        print(text, end="", file=stream, flush=True)
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), stream.fileno()
+        )  # Python writes it out at its end
+        raise ReaderGone from None
 
 
 def exit_status(program: str, run: Callable[[], int | None]) -> int:
@@ -62,6 +83,8 @@ def exit_status(program: str, run: Callable[[], int | None]) -> int:
         status = run()
     except* KeyboardInterrupt:
         status = ExitCode.INTERRUPTED
+    except* ReaderGone:
+        status = ExitCode.FAILED
     except* ConfigError as group:
         status = ExitCode.WRONG_USAGE
         say_errors(program, group)

@@ -14,6 +14,7 @@ from argcomplete.lexers import split_line
 from argcomplete.shell_integration import shellcode
 
 from trio_npu_dra.kit.base.command_line import CommandLine
+from trio_npu_dra.kit.base.terminal import write
 
 _SHELLS: Final = ("bash", "zsh", "fish")
 _FILES: Final = frozenset({"DIR", "FILE", "PATH"})
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the script."""
-    print(shellcode(["npu-dra"], shell=arguments.shell))  # noqa: T201 - not for people
+    write(shellcode(["npu-dra"], shell=arguments.shell))
     return 0
 
 

@@ -24,7 +24,7 @@ from trio_npu_dra.kit.api.kubeconfig import read_context
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.base.command_line import CommandLine
 from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Gone, NotFound, Unavailable
-from trio_npu_dra.kit.base.terminal import ExitCode, exit_status, say
+from trio_npu_dra.kit.base.terminal import ExitCode, exit_status, say, write
 from trio_npu_dra.revision import USER_AGENT, full_version
 from trio_npu_dra.tools.login.login import files_of_person, log_in
 
@@ -63,13 +63,8 @@ def _answered(asked: argparse.Namespace) -> int:
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise DriverError(f"the Python package {missing[0]} is missing: install trio-npu-dra[cli]")
-    code = ExitCode.FINE
-    try:
-        trio.run(_run, asked)
-    except* BrokenPipeError:  # the reader has seen enough, as `head` has
-        code = ExitCode.FAILED
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return code
+    trio.run(_run, asked)
+    return ExitCode.FINE
 
 
 def parser() -> CommandLine:
@@ -258,7 +253,7 @@ def _print(lines: Iterable[Line], wire: Mapping[str, Any], form: str) -> None:
     with console.capture() as captured:
         for line in lines:
             console.print(text(line))
-    print(captured.get(), end="", flush=True)  # noqa: T201 - its lines are styled
+    write(captured.get())
 
 
 if __name__ == "__main__":
