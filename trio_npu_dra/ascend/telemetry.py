@@ -11,7 +11,7 @@ from typing import Final, TypeVar, TypeVarTuple
 from trio_npu_dra.ascend.chip import read_memory
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
-from trio_npu_dra.ascend.dcmi.types import ChipRef, EccCounts, Link
+from trio_npu_dra.ascend.dcmi.types import ChipRef, EccCounts
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.ascend.traits import TRAITS
@@ -83,7 +83,9 @@ class TelemetryReader:
         ai_cores = await ask(dcmi.ai_core_utilization, ref)
         memory = await ask(read_memory, dcmi, chip)
         hbm_errors = await ask(dcmi.hbm_errors, ref)
-        hccs_up = await ask(dcmi.is_hccs_up, ref) if _has_hccs(chip) else None
+        hccs_up = None
+        if TRAITS[chip.family].has_hccs(chip.board_id):  # boards without it report one, too (DCMI)
+            hccs_up = await ask(dcmi.is_hccs_up, ref)
         ai_cpus = await ask(dcmi.ai_cpu_utilization, ref)
         vector_cores = await ask(dcmi.vector_core_utilization, ref)
         return Telemetry(
@@ -114,12 +116,6 @@ class TelemetryReader:
         except DcmiError:
             pass  # the worker's log and other metrics show it
         return None
-
-
-def _has_hccs(chip: Chip) -> bool:
-    """Whether the state of HCCS means something: boards without it report one, too (DCMI)."""
-    traits = TRAITS[chip.family]
-    return Link.HCCS in traits.domain_links and chip.board_id not in traits.boards_without_hccs
 
 
 def _known(reading: int | None) -> int | None:

@@ -35,10 +35,7 @@ def topology_groups(chips: Iterable[Chip], links: Links) -> dict[int, str]:
         elif len(members) > 1:
             among = {pair: link for pair, link in links.items() if ids.issuperset(pair)}
             domains += domains_by_links(among, traits.domain_links)
-        elif (
-            Link.HCCS in traits.domain_links
-            and members[0].board_id not in traits.boards_without_hccs
-        ):
+        elif traits.has_hccs(members[0].board_id):
             domains.append(ids)
     ordered = sorted(domains, key=min)
     return {number: f"ring-{ring}" for ring, domain in enumerate(ordered) for number in domain}

@@ -134,6 +134,10 @@ class Traits:
     has_network_lists: bool = True
     is_named_by_logic_id: bool = False
 
+    def has_hccs(self, board_id: int | None) -> bool:
+        """Whether chips on that kind of board have HCCS links that can be read."""
+        return Link.HCCS in self.domain_links and board_id not in self.boards_without_hccs
+
 
 # In the order in which the families came out: a later row takes names that an earlier one has too.
 TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(

@@ -220,9 +220,8 @@ async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
     from trio_npu_dra.tools.cli import npu_answers  # noqa: PLC0415
 
     kind, _, name = asked.name.rpartition("/")
-    explainers = {"pod": npu_answers.explain_pod, "claim": npu_answers.explain_claim}
-    kinds = [kind.removesuffix("s")] if kind else list(explainers)
-    if not set(kinds) <= set(explainers):
+    kinds = [kind.removesuffix("s")] if kind else list(npu_answers.KINDS)
+    if not npu_answers.KINDS.keys() >= set(kinds):
         raise ConfigError(f"{asked.name}: only pod/NAME and claim/NAME can be explained")
     for one in kinds:
         namespace: str | None = asked.namespace
@@ -230,7 +229,7 @@ async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
             namespace = await npu_answers.only_namespace(client, one, name)
         try:
             if namespace is not None:
-                return await explainers[one](client, name, namespace)
+                return await npu_answers.explain(client, one, name, namespace)
         except NotFound:
             continue
     words = " and no ".join(kinds)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.dcmi.types import ChipRef
@@ -31,6 +31,8 @@ from trio_npu_dra.tools.cluster.said import Said
 
 Output = tuple[Iterable[Line], dict[str, Any]]
 """Lines for people, and the facts as data."""
+KINDS: Final[Mapping[str, type[Pod | Claim]]] = {"pod": Pod, "claim": Claim}
+"""What can be explained."""
 
 
 async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], tuple[Said, ...]]:
@@ -104,7 +106,7 @@ async def only_namespace(client: KubeClient, kind: str, name: str) -> str | None
     Raises:
         DriverError: Several have one.
     """
-    found = await namespaces_of(client, {"pod": Pod, "claim": Claim}[kind], name)
+    found = await namespaces_of(client, KINDS[kind], name)
     if len(found) > 1:
         raise DriverError(
             f"{len(found)} namespaces have a {kind} {name}; say which with --namespace: "
@@ -113,28 +115,20 @@ async def only_namespace(client: KubeClient, kind: str, name: str) -> str | None
     return found[0] if found else None
 
 
-async def explain_pod(client: KubeClient, name: str, namespace: str) -> Output:
-    """Why a pod waits.
+async def explain(client: KubeClient, kind: str, name: str, namespace: str) -> Output:
+    """Why a `pod` or `claim` waits.
 
     Raises:
-        NotFound: There is no such pod.
+        NotFound: There is none of that name.
     """
-    pod = await client.get(Pod, name, namespace)
+    about: Pod | Claim = await client.get(KINDS[kind], name, namespace)
     with apart() as decide:
-        said = verdict.explain_pod(pod, await read_cluster(client, pod), decide)
-    return npu_words.explanation_lines(said), npu_wire.explanation_wire(said, pod)
-
-
-async def explain_claim(client: KubeClient, name: str, namespace: str) -> Output:
-    """Why a claim waits.
-
-    Raises:
-        NotFound: There is no such claim.
-    """
-    claim = await client.get(Claim, name, namespace)
-    with apart() as decide:
-        said = verdict.explain_claim(claim, await read_cluster(client, claim), decide)
-    return npu_words.explanation_lines(said), npu_wire.explanation_wire(said, claim)
+        view = await read_cluster(client, about)
+        if isinstance(about, Pod):
+            said = verdict.explain_pod(about, view, decide)
+        else:
+            said = verdict.explain_claim(about, view, decide)
+    return npu_words.explanation_lines(said), npu_wire.explanation_wire(said, about)
 
 
 async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Output:
