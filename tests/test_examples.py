@@ -2,7 +2,7 @@
 
 An API server drops unknown fields of a claim, and no scheduler says that an attribute is misspelt:
 the pod waits. So both are tested here; `tests/e2e` runs each example, and `npu-dra validate` judges
-its configs (`tests/cli/test_validate.py`).
+its configs (`tests/config/test_names.py`).
 """
 
 from __future__ import annotations

@@ -78,11 +78,7 @@ def test_help_is_fine_and_an_unknown_flag_is_not(
         (npu_dra.main, "simulate 910c --state=board", 2),
         (npu_dra.main, "simulate 910b4-8 --state=board --prebuilt=none", 2),
         (npu_dra.main, "demo --profile=910c", 2),
-        (kubectl_npu.main, "", 2),
         (kubectl_npu.main, "explai lonely", 2),
-        (kubectl_npu.main, "explain", 2),
-        (kubectl_npu.main, "list n1", 2),
-        (kubectl_npu.main, "--context=far", 2),
         (kubectl_npu.main, "--output=jsn", 2),
     ],
 )

@@ -43,17 +43,6 @@ def test_the_first_line_has_the_sums(cluster: Cluster) -> None:
     assert cluster.run("--driver", "a.example")[1] == "no device of a.example is published\n"
 
 
-def test_an_explanation_as_data(cluster: Cluster) -> None:
-    """The steps are there with their losses."""
-    data = cluster.data("explain", "pod/large")
-
-    (request,) = data["claims"][0]["requests"]
-    assert data["outcome"] == "Waits"
-    assert [step["left"] for step in request["steps"]] == [12, 12, 12, 8, 8, 2]
-    assert request["firstTooFew"] == 5
-    assert len(data["helps"]) == 3
-
-
 def test_a_claim_for_countless_devices_is_explained(cluster: Cluster) -> None:
     """What would help is not tried with each smaller number."""
     cluster.api.objects.append(claim("greedy", ask(count=2**63 - 1)))

@@ -37,7 +37,6 @@ KNOWN: Final[Mapping[str, Collection[str]]] = {
     ),
 }
 """What devices can have; names without a domain have the driver's."""
-_KINDS: Final = {"attributes": "attribute", "capacity": "capacity"}
 _ALIKE: Final = 0.9
 """How much a name outside of our domain is like one of ours that was meant."""
 
@@ -132,7 +131,7 @@ def _no_device_has(kind: str, name: str) -> str:
         hint = f"; did you mean {standard}?"
     else:
         hint = _likely(name, KNOWN[kind])
-    return f"no device has the {_KINDS[kind]} {show_name(name)}{hint}"
+    return f"no device has the {kind.removesuffix('s')} {show_name(name)}{hint}"
 
 
 def _likely(name: str, known: Collection[str]) -> str:

@@ -132,6 +132,6 @@ def scalar(node: yaml.Node | None) -> str:
 def line_of(word: str, node: yaml.Node) -> int:
     """The first line of a text that has a word; the line where the text begins if none has."""
     start, end = node.start_mark, node.end_mark
-    written = (start.buffer or "")[start.pointer :][: end.index - start.index]
+    written = (start.buffer or "")[start.pointer : start.pointer + end.index - start.index]
     found = re.search(rf"\b{re.escape(word)}\b", written)
     return int(start.line) + 1 + (written.count("\n", 0, found.start()) if found else 0)
