@@ -102,6 +102,10 @@ int read_facts(struct board_facts *facts);
 int open_with_facts(const char *function, int card_id, int device_id, struct board_device *device,
                     struct board_facts *facts);
 
+/* The same for a call with one answer, which must have a place; facts may be NULL. */
+int open_to_answer(const char *function, int card_id, int device_id, const void *answer,
+                   struct board_device *device, struct board_facts *facts);
+
 void put_text(char *out, size_t size, const char *text);
 
 #endif

@@ -228,6 +228,16 @@ int open_with_facts(const char *function, int card_id, int device_id, struct boa
     return code != DCMI_OK ? code : read_facts(facts);
 }
 
+int open_to_answer(const char *function, int card_id, int device_id, const void *answer,
+                   struct board_device *device, struct board_facts *facts)
+{
+    int code = open_device(function, card_id, device_id, device);
+    if (code == DCMI_OK && facts != NULL) {
+        code = read_facts(facts);
+    }
+    return code == DCMI_OK && answer == NULL ? DCMI_INVALID_PARAMETER : code;
+}
+
 void put_text(char *out, size_t size, const char *text)
 {
     if (size > 0) {

@@ -136,12 +136,9 @@ EXPORT int dcmi_get_device_chip_info_v2(int card_id, int device_id, struct dcmi_
 {
     struct board_device device;
     struct board_facts facts;
-    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
+    int code = open_to_answer(__func__, card_id, device_id, info, &device, &facts);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (info == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     memset(info, 0, sizeof *info);
     memcpy(info->chip_type, facts.chip_type, sizeof info->chip_type);
@@ -157,12 +154,9 @@ EXPORT int dcmi_get_device_chip_info(int card_id, int device_id, struct dcmi_chi
 {
     struct board_device device;
     struct board_facts facts;
-    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
+    int code = open_to_answer(__func__, card_id, device_id, info, &device, &facts);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (info == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     memcpy(info->chip_type, facts.chip_type, sizeof info->chip_type);
     memcpy(info->chip_name, facts.chip_name, sizeof info->chip_name);
@@ -194,12 +188,9 @@ EXPORT int dcmi_get_device_board_info(int card_id, int device_id, struct dcmi_bo
 {
     struct board_device device;
     struct board_facts facts;
-    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
+    int code = open_to_answer(__func__, card_id, device_id, info, &device, &facts);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (info == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     *info = (struct dcmi_board_info){facts.board_id, facts.pcb_id, facts.bom_id, device.slot_id};
     return DCMI_OK;
@@ -209,12 +200,9 @@ EXPORT int dcmi_get_mainboard_id(int card_id, int device_id, unsigned int *mainb
 {
     struct board_device device;
     struct board_facts facts;
-    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
+    int code = open_to_answer(__func__, card_id, device_id, mainboard_id, &device, &facts);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (mainboard_id == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     if (facts.mainboard_id == NONE) {
         return DCMI_NOT_SUPPORT;
@@ -228,12 +216,9 @@ EXPORT int dcmi_get_device_pcie_info_v2(int card_id, int device_id,
 {
     struct board_device device;
     struct board_facts facts;
-    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
+    int code = open_to_answer(__func__, card_id, device_id, info, &device, &facts);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (info == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     if (device.pci_domain == NONE) {
         return DCMI_NOT_SUPPORT;
@@ -255,12 +240,9 @@ EXPORT int dcmi_get_device_die_v2(int card_id, int device_id, int type, struct d
 {
     struct board_device device;
     struct board_facts facts;
-    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
+    int code = open_to_answer(__func__, card_id, device_id, die, &device, &facts);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (die == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     if (type != (int)facts.die_type) {
         return DCMI_NOT_SUPPORT;
@@ -273,12 +255,9 @@ EXPORT int dcmi_get_device_elabel_info(int card_id, int device_id, struct dcmi_e
 {
     struct board_device device;
     struct board_facts facts;
-    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
+    int code = open_to_answer(__func__, card_id, device_id, label, &device, &facts);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (label == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     put_text(label->product_name, sizeof label->product_name, facts.elabel_product);
     put_text(label->model, sizeof label->model, facts.elabel_model);

@@ -5,12 +5,9 @@
 EXPORT int dcmi_get_device_hbm_info(int card_id, int device_id, struct dcmi_hbm_info *info)
 {
     struct board_device device;
-    int code = open_device(__func__, card_id, device_id, &device);
+    int code = open_to_answer(__func__, card_id, device_id, info, &device, NULL);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (info == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     if (device.hbm_size == 0) {
         return DCMI_NOT_SUPPORT;
@@ -30,12 +27,9 @@ EXPORT int dcmi_get_device_memory_info_v3(int card_id, int device_id,
                                           struct dcmi_get_memory_info_stru *info)
 {
     struct board_device device;
-    int code = open_device(__func__, card_id, device_id, &device);
+    int code = open_to_answer(__func__, card_id, device_id, info, &device, NULL);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (info == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     if (device.ddr_size == 0) {
         return DCMI_NOT_SUPPORT;
@@ -80,12 +74,9 @@ EXPORT int dcmi_get_device_multi_utilization_rate(int card_id, int device_id,
 {
     struct board_device device;
     struct board_facts facts;
-    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
+    int code = open_to_answer(__func__, card_id, device_id, info, &device, &facts);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (info == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     if (facts.has_topology == 0) {
         return DCMI_NOT_SUPPORT; /* all but 910B and A3 */
@@ -101,12 +92,9 @@ EXPORT int dcmi_get_device_multi_utilization_rate(int card_id, int device_id,
 EXPORT int dcmi_get_device_temperature(int card_id, int device_id, int *temperature)
 {
     struct board_device device;
-    int code = open_device(__func__, card_id, device_id, &device);
+    int code = open_to_answer(__func__, card_id, device_id, temperature, &device, NULL);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (temperature == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     *temperature = device.temperature;
     return DCMI_OK;

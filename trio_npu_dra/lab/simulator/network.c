@@ -6,12 +6,9 @@
 EXPORT int dcmi_get_device_network_health(int card_id, int device_id, unsigned int *result)
 {
     struct board_device device;
-    int code = open_device(__func__, card_id, device_id, &device);
+    int code = open_to_answer(__func__, card_id, device_id, result, &device, NULL);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (result == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     if (device.network_health == NONE) {
         return DCMI_NOT_SUPPORT;
@@ -52,12 +49,9 @@ EXPORT int dcmi_get_hccs_link_bandwidth_info(int card_id, int device_id,
 {
     struct board_device device;
     struct board_facts facts;
-    int code = open_with_facts(__func__, card_id, device_id, &device, &facts);
+    int code = open_to_answer(__func__, card_id, device_id, info, &device, &facts);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (info == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     if (facts.has_topology == 0 || device.hccs_status == NONE) {
         return DCMI_NOT_SUPPORT; /* all but servers with 910B or A3 */

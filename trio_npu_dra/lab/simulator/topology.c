@@ -11,12 +11,9 @@ EXPORT int dcmi_get_topo_info_by_device_id(int card_id1, int device_id1, int car
 {
     struct board_device device;
     struct board_facts facts;
-    int code = open_with_facts(__func__, card_id1, device_id1, &device, &facts);
+    int code = open_to_answer(__func__, card_id1, device_id1, topo_type, &device, &facts);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (topo_type == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     if (facts.has_topology == 0) {
         return DCMI_NOT_SUPPORT;
@@ -59,12 +56,9 @@ EXPORT int dcmi_get_affinity_cpu_info_by_device_id(int card_id, int device_id, c
 EXPORT int dcmi_get_device_share_enable(int card_id, int device_id, int *enable_flag)
 {
     struct board_device device;
-    int code = open_device(__func__, card_id, device_id, &device);
+    int code = open_to_answer(__func__, card_id, device_id, enable_flag, &device, NULL);
     if (code != DCMI_OK) {
         return code;
-    }
-    if (enable_flag == NULL) {
-        return DCMI_INVALID_PARAMETER;
     }
     *enable_flag = (int)device.share_enable;
     return DCMI_OK;
