@@ -23,7 +23,14 @@ from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
 from trio_npu_dra.kit.api.kubeconfig import read_context
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.base.command_line import CommandLine
-from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Gone, NotFound, Unavailable
+from trio_npu_dra.kit.base.errors import (
+    ConfigError,
+    DriverError,
+    Gone,
+    Invalid,
+    NotFound,
+    Unavailable,
+)
 from trio_npu_dra.kit.base.terminal import ExitCode, exit_status, say, write
 from trio_npu_dra.revision import USER_AGENT, full_version
 from trio_npu_dra.tools.login.login import files_of_person, log_in
@@ -213,7 +220,7 @@ async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
     """Of a bare name first the pod, then the claim.
 
     Raises:
-        ConfigError: Another kind of object is meant.
+        ConfigError: Another kind of object is meant, or nothing can have such a name.
         DriverError: Several namespaces have one.
         NotFound: There is neither.
     """
@@ -232,6 +239,8 @@ async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
                 return await npu_answers.explain(client, one, name, namespace)
         except NotFound:
             continue
+        except Invalid as error:  # nothing can have such a name
+            raise ConfigError(str(error)) from error
     words = " and no ".join(kinds)
     where = "any namespace" if asked.all_namespaces else f"namespace {asked.namespace}"
     raise NotFound(f"there is no {words} {name} in {where}")
