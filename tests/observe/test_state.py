@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import trio
 from prometheus_client.samples import Sample
+from trio.testing import MockClock
 
 from dev.rig.boards import partition, split
 from tests.holds.entries import chip, hold
@@ -14,10 +16,10 @@ from trio_npu_dra.agent.observe import catalog
 from trio_npu_dra.agent.observe.state import NodeState, NpuReadings
 from trio_npu_dra.ascend.dcmi.types import EccCounts
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
-from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.ascend.subscription import WatchStatus
-from trio_npu_dra.ascend.telemetry import Telemetry
+from trio_npu_dra.ascend.telemetry import Telemetry, TelemetryReader
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED
 from trio_npu_dra.kit.pool import PublisherStatus
@@ -173,3 +175,29 @@ async def test_each_value_has_its_metric() -> None:
         "hbm_isolated_pages": 14,
         "hccs_up": 0,
     }
+
+
+class Slow(TelemetryReader):
+    """Takes two seconds for a chip; a scrape waits three for all."""
+
+    def __init__(self) -> None:
+        """No library is asked."""
+
+    async def read(self, chip: Chip) -> Telemetry:
+        """Its memory."""
+        await trio.sleep(2)
+        return Telemetry(memory_used_bytes=chip.memory_bytes)
+
+
+async def test_slow_npus_are_read_by_turns(autojump_clock: MockClock) -> None:
+    """The next scrape begins with those for which the last one had no time."""
+    del autojump_clock
+    async with open_worker() as worker:
+        readings = NpuReadings(worker, None, Observable(BOARD))
+        readings._reader = Slow()
+        read = []
+        for _ in range(4):
+            await readings.refresh()
+            read.append(set(readings.fresh()))
+            await trio.sleep(60)
+    assert read == [{"npu-0"}, {"npu-1"}, {"npu-0"}, {"npu-1"}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import trio
@@ -49,17 +50,20 @@ class NpuReadings:
         self._asking = trio.Lock()
 
     async def refresh(self) -> None:
-        """Read NPUs whose values are old; after a deadline, leave the rest."""
+        """Read NPUs whose values are old, the oldest first; after a deadline, leave the rest."""
         if self._reader is None:
             return
         with trio.move_on_after(_DEADLINE_SECONDS):
             async with self._asking:
-                for chip in self._board.value.chips:
+                for chip in sorted(self._board.value.chips, key=self._asked_at):
                     if not chip.is_listed or chip.name in self.fresh():
                         continue
                     self._readings.pop(chip.name, None)
                     asked_at = trio.current_time()
                     self._readings[chip.name] = asked_at, await self._reader.read(chip)
+
+    def _asked_at(self, chip: Chip) -> float:
+        return self._readings[chip.name][0] if chip.name in self._readings else -inf
 
     def fresh(self) -> Mapping[str, Telemetry]:
         """Values by the chip's name, without those that are old."""
