@@ -141,9 +141,7 @@ async def test_a_call_that_fails_gives_no_value(
         control.set_return_code(f"dcmi_get_device_{function}", code)
     assert await reader.read(npu) == Telemetry()
     control.release("dcmi_get_device_temperature")
-    # What is not supported is asked for again later; else the next answer counts.
-    then = None if code == NOT_SUPPORT else whole.temperature_celsius
-    assert await reader.read(npu) == Telemetry(temperature_celsius=then)
+    assert await reader.read(npu) == Telemetry(temperature_celsius=whole.temperature_celsius)
 
 
 async def test_a_missing_value_is_none(
@@ -218,6 +216,20 @@ async def test_what_is_not_supported_is_tried_again_later(
     now = time.monotonic() + telemetry.UNSUPPORTED_SECONDS
     monkeypatch.setattr(telemetry, "monotonic", lambda: now)
     assert (await reader.read(npu)).hbm_errors is not None
+
+
+async def test_not_supported_twice_in_a_row_is_believed(
+    reader: TelemetryReader, control: BoardControl, npu: Chip, calls: Calls
+) -> None:
+    """Of what has had a value: libraries say it by mistake, too, and of a chip that is split."""
+    await reader.read(npu)
+    control.set_return_code("dcmi_get_device_utilization_rate", NOT_SUPPORT)
+    await reader.read(npu)
+    calls.take()
+    await reader.read(npu)
+    assert calls.take()["utilization_rate"] == 3
+    await reader.read(npu)
+    assert calls.take()["utilization_rate"] == 0
 
 
 async def test_a_slow_chip_is_left_alone(

@@ -68,6 +68,8 @@ class TelemetryReader:
         self._worker = worker
         self._dcmi = dcmi
         self._unsupported: dict[tuple[ChipRef, str], float] = {}  # until when
+        # Calls that had a value when they were last made: they may be unsupported by mistake once.
+        self._answered: set[tuple[ChipRef, str]] = set()
 
     async def read(self, chip: Chip) -> Telemetry:
         """Read a chip's telemetry; what does not come in time is None.
@@ -108,13 +110,18 @@ class TelemetryReader:
         if now >= until or now < self._unsupported.get(call, 0):
             return None
         try:
-            return await self._worker.call(
+            found = await self._worker.call(
                 read, *arguments, device=ref, deadline_seconds=DEADLINE_SECONDS
             )
         except NotSupported:
-            self._unsupported[call] = now + UNSUPPORTED_SECONDS
+            if call not in self._answered:
+                self._unsupported[call] = now + UNSUPPORTED_SECONDS
+            self._answered.discard(call)
         except DcmiError:
             pass  # the worker's log and other metrics show it
+        else:
+            self._answered.add(call)
+            return found
         return None
 
 
