@@ -21,7 +21,7 @@ from dev.explain.scene import scene
 from dev.explain.static_api import StaticApi, served
 from trio_npu_dra.tools.cli.kubectl_npu import main
 from trio_npu_dra.tools.cli.npu_words import explanation_lines
-from trio_npu_dra.tools.cli.styled import plain
+from trio_npu_dra.tools.cli.table import plain
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGES: Final = ("kubectl-npu.md", "guides/pending.md", "guides/unhealthy.md")

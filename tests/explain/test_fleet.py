@@ -17,7 +17,7 @@ from dev.explain.world import (
     with_results,
 )
 from trio_npu_dra.tools.cli.npu_words import device_lines, fleet_lines, summary
-from trio_npu_dra.tools.cli.styled import plain
+from trio_npu_dra.tools.cli.table import plain
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
 
 

@@ -31,13 +31,13 @@ from trio_npu_dra.kit.base.errors import (
     NotFound,
     Unavailable,
 )
-from trio_npu_dra.kit.base.terminal import ExitCode, exit_status, say, write
+from trio_npu_dra.kit.base.terminal import ExitCode, exit_status, say, visible, write
 from trio_npu_dra.revision import USER_AGENT, full_version
+from trio_npu_dra.tools.cli.table import Line, with_styles
 from trio_npu_dra.tools.login.login import files_of_person, log_in
 
 if TYPE_CHECKING:
     from trio_npu_dra.tools.cli.npu_answers import Output
-    from trio_npu_dra.tools.cli.styled import Line
 
 _LIBRARIES: Final = ("cel", "rich")
 _PURPOSE: Final = (
@@ -254,13 +254,14 @@ def _print(lines: Iterable[Line], wire: Mapping[str, Any], form: str) -> None:
         say(*yaml.safe_dump(wire, sort_keys=False).splitlines())
         return
     from rich.console import Console  # noqa: PLC0415
-
-    from trio_npu_dra.tools.cli.styled import text  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
         for line in lines:
-            console.print(text(line))
+            text = Text.assemble(*((visible(part), style) for part, style in with_styles(line)))
+            text.rstrip()
+            console.print(text)
     write(captured.get())
 
 

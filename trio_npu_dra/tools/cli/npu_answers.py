@@ -13,7 +13,7 @@ from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
 from trio_npu_dra.kit.base.errors import DriverError, NotFound
 from trio_npu_dra.tools.cli import npu_wire, npu_words
-from trio_npu_dra.tools.cli.styled import Line
+from trio_npu_dra.tools.cli.table import Line
 from trio_npu_dra.tools.cli.topology import Topology, matrix
 from trio_npu_dra.tools.cluster.cel.apart import apart
 from trio_npu_dra.tools.cluster.diagnosis import diagnosis, find

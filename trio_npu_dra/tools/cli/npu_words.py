@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.kit.api.objects import DeviceTaint, Event
-from trio_npu_dra.tools.cli.styled import Line, Part, Style, Styled, parts, table
+from trio_npu_dra.tools.cli.table import Line, Part, Style, Styled, columns, parts
 from trio_npu_dra.tools.cluster.diagnosis import Diagnosis
 from trio_npu_dra.tools.cluster.explain.explanation import (
     ClaimReport,
@@ -63,11 +63,11 @@ def _red_unless_zero(count: int, words: str = "") -> str | Styled:
 
 def fleet_lines(nodes: Sequence[NodeRow]) -> Iterator[Line]:
     """A row for each node, and one for each holder on it."""
-    yield from table([_titles(_NODE), *map(_node_cells, nodes)])
+    yield from columns([_titles(_NODE), *map(_node_cells, nodes)])
     holders = [row for node in nodes for row in _holder_rows(node)]
     if holders:
         yield ""
-        yield from table([_titles(_HOLDER), *holders])
+        yield from columns([_titles(_HOLDER), *holders])
     yield from _other_lines(nodes)
 
 
@@ -123,7 +123,7 @@ def _holder_rows(node: NodeRow) -> Iterator[tuple[str, ...]]:
 def device_lines(nodes: Sequence[NodeRow]) -> Iterator[Line]:
     """A row for each device."""
     rows = (_device_cells(node.node, row) for node in nodes for row in node.devices)
-    yield from table([_titles(_DEVICE), *rows])
+    yield from columns([_titles(_DEVICE), *rows])
     yield from _other_lines(nodes)
 
 
@@ -182,7 +182,7 @@ def _claim_lines(report: ClaimReport) -> Iterator[Line]:
     yield Styled(f"claim {report.title}", Style.TITLE), f": {report.state}"
     if report.given:
         rows = [_given_cells(one) for one in report.given]
-        yield from (("  ", *parts(line)) for line in table(rows))
+        yield from (("  ", *parts(line)) for line in columns(rows))
         if report.funnels:
             yield "  what it could choose from, were it allocated now:"
     for one in report.funnels:
