@@ -53,6 +53,14 @@ def test_a_shell_is_offered_what_fits(line: str, found: list[str], tmp_path: Pat
     assert all(word.startswith(line.rpartition(" ")[2]) for word in words)
 
 
+def test_nothing_on_the_line_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where bash is asked for the files of that name."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a'; touch ran; '", "$(touch ran)", "`touch ran`"):
+        assert offered(f'npu-dra validate "{name}', tmp_path) == [""]
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_has_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It runs the program with the variables of the protocol."""
