@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import tempfile
@@ -34,6 +35,8 @@ class Build:
     packages: tuple[str, ...]
     variables: tuple[str, ...]
     links: tuple[tuple[str, str], ...] = ()
+    tags: tuple[str, ...] = ()
+    with_c: bool = False
 
     @property
     def folder(self) -> Path:
@@ -83,8 +86,9 @@ class Build:
             run(
                 # Tests that run meanwhile have priority.
                 *("nice", "-n", "19", "go", "build", "-p", "2", "-trimpath", "-mod=readonly"),
-                *("-ldflags", f"-s -w {values}", "-o", f"{out}/", *self.packages),
-                env={"CGO_ENABLED": "0"},
+                *("-ldflags", f"-s -w {values}", "-tags", ",".join(self.tags)),
+                *("-o", f"{out}/", *self.packages),
+                env={"CGO_ENABLED": str(int(self.with_c))},
                 cwd=work,
                 timeout=3600,
             )
@@ -92,6 +96,12 @@ class Build:
                 (out / name).symlink_to(target)
             out.rename(self.place)
         print(f"built {self.name} {self.version} in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def module(path: str, version: str) -> Path:
+    """The folder with the sources of a Go module."""
+    told = run("go", "mod", "download", "-json", f"{path}@{version}", cwd=cache())
+    return Path(json.loads(told)["Dir"])
 
 
 def cache() -> Path:
@@ -112,10 +122,19 @@ def locked(name: str) -> Iterator[None]:
 
 def kubernetes(version: str) -> Build:
     """etcd, the control plane, kubelet and kubectl: one program under six names."""
+    return _of_kubernetes("kubernetes", version, *PARTS, "kubectl")
+
+
+def kubeadm(version: str) -> Build:
+    """What kind's nodes have besides: kubeadm and kube-proxy, one program under two names."""
+    return _of_kubernetes("kubeadm", version, "kube-proxy")
+
+
+def _of_kubernetes(name: str, version: str, *links: str) -> Build:
     major, minor, _ = version.split(".")
     package = "k8s.io/component-base/version"
     return Build(
-        name="kubernetes",
+        name=name,
         version=version,
         packages=(".",),
         # Clients tell versions apart by the version that the server reports.
@@ -125,7 +144,7 @@ def kubernetes(version: str) -> Build:
             f"{package}.gitMinor={minor}",
             f"{package}.gitTreeState=clean",
         ),
-        links=tuple((part, "kubernetes") for part in (*PARTS, "kubectl")),
+        links=tuple((link, name) for link in links),
     )
 
 
@@ -140,6 +159,39 @@ def containerd(version: str) -> Build:
         packages=tuple(f"{module}/cmd/{program}" for program in CONTAINERD),
         variables=(f"{module}/version.Version={version}",),
     )
+
+
+def kind() -> Path:
+    """The program kind."""
+    build = Build(name="kind", version="0.33.0", packages=("sigs.k8s.io/kind",), variables=())
+    return build.ready() / "kind"
+
+
+def runc() -> Path:
+    """The runc of kind's nodes; Debian's gives hooks the variables of a container's image."""
+    build = Build(
+        name="runc",
+        version="1.4.3",
+        packages=("github.com/opencontainers/runc",),
+        variables=(),
+        tags=("seccomp",),
+        with_c=True,
+    )
+    return build.ready() / "runc"
+
+
+def cni_plugins() -> Path:
+    """The folder of the CNI plugins of kind's nodes."""
+    plugins = ("ipam/host-local", "main/loopback", "main/ptp", "meta/portmap")
+    build = Build(
+        name="cni-plugins",
+        version="1.9.1",
+        packages=tuple(
+            f"github.com/containernetworking/plugins/plugins/{each}" for each in plugins
+        ),
+        variables=(),
+    )
+    return build.ready()
 
 
 def helm() -> Path:

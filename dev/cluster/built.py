@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dev.cluster import cgroups, images
+from dev.cluster import images
 from dev.cluster.api import ApiServer
 from dev.cluster.binaries import containerd, kubernetes
 from dev.cluster.cluster import Cluster
 from dev.cluster.control_plane import ControlPlane
+from dev.cluster.leftovers import left_of
 from dev.cluster.network import Network
 from dev.cluster.node import Node
 from dev.cluster.registry import Registry
@@ -134,12 +135,7 @@ class BuiltCluster(Cluster):
 
     def left_behind(self) -> list[str]:
         """A line for each cgroup, process and mount; the network shows as its process."""
-        left = [f"cgroup {path}" for path in cgroups.beginning_with(self.identity)]
-        for process in Path("/proc").glob("[0-9]*"):
-            for name in ("cmdline", "cgroup", "mountinfo"):
-                if self.identity in _text(process / name):
-                    left.append(f"{name} ({_text(process / 'cmdline')}) of process {process.name}")
-        return left
+        return left_of(self.identity)
 
     def _usable(self) -> bool:
         node = self.get("node", self.node.name)
@@ -171,13 +167,6 @@ def _start_nodes(
         broken.callback(node.stop)
         started.append(node)
     return tuple(started)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").replace("\0", " ")
-    except OSError:  # it ended while we looked
-        return ""
 
 
 def _clear(folder: Path, *, keep: Path | None) -> None:

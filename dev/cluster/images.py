@@ -72,9 +72,8 @@ class Base:
     @property
     def tag(self) -> str:
         """Its name in our storage."""
-        key = hashlib.sha256(self.containerfile.encode()).hexdigest()[:12]
         repository = self.name.partition(":")[0]
-        return f"localhost/{repository}:{key}"
+        return f"localhost/{repository}:{key(self.containerfile)}"
 
     def ready(self) -> str:
         """Make it if it is not in the storage.
@@ -103,6 +102,11 @@ class Base:
             options = (*building(self.storage), "--tag", self.tag)
             buildah("build", *options, context, storage=self.storage)
         print(f"made {self.name} in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def key(*parts: str) -> str:
+    """A short name for what is made of these parts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
 def debian(name: str, *packages: str, then: str = "", storage: Storage = OURS) -> Base:

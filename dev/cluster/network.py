@@ -27,10 +27,12 @@ SERVER_PORT = 443
 class Network:
     """A network; all programs of the cluster listen on `address`.
 
-    The namespace exists as long as the program `holder`; None on the machine's loopback.
+    The namespace is that of the process `pid`, which is the program `holder` of a network of our
+    own; None on the machine's loopback.
     """
 
     address: str
+    pid: int | None = None
     holder: Program | None = None
 
     @classmethod
@@ -39,7 +41,7 @@ class Network:
         address = "10.96.0.1"
         script = ("sh", HERE / "network.sh", address, pause(), identity)
         holder = Program.start("network", ["unshare", "--net", "--", *script], logs=logs)
-        network = cls(address=address, holder=holder)
+        network = cls(address=address, pid=holder.pid, holder=holder)
         try:
             wait_until(network._is_made, "the cluster's network", timeout=20)
         except BaseException:
@@ -85,7 +87,7 @@ class Network:
     @property
     def namespace(self) -> Path | None:
         """The kernel's file of its namespace; None on the machine's loopback."""
-        return Path(f"/proc/{self.holder.pid}/ns/net") if self.holder else None
+        return Path(f"/proc/{self.pid}/ns/net") if self.pid else None
 
     def listens(self, port: int) -> bool:
         """Whether a process in it listens on a TCP port."""

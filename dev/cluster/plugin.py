@@ -75,7 +75,7 @@ def cluster(kubernetes_version: str, request: pytest.FixtureRequest) -> Iterator
     nodes = 2 if any("second_node" in _fixtures(item) for item in request.session.items) else 1
     running: Cluster
     if request.config.getoption("--on") == "kind":
-        running = KindCluster.start(nodes=nodes)
+        running = KindCluster.start(workers=nodes, version=kubernetes_version)
     else:
         running = BuiltCluster.start(kubernetes_version, nodes=nodes)
     try:

@@ -114,15 +114,17 @@ class Program:
         *,
         logs: Path,
         child: bool = False,
+        outlives: bool = False,
     ) -> Program:
-        """Start a program that ends with this process at the latest.
+        """Start a program that ends with this process at the latest, unless it `outlives` that.
 
         A later start of the same name appends to the same log.
         """
+        ends = () if outlives else ("setpriv", "--pdeathsig", "KILL", "--")
         log = logs / f"{name}.log"
         with log.open("ab") as stream:
             process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", *(str(word) for word in argv)],
+                [*ends, *(str(word) for word in argv)],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,

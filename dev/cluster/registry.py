@@ -26,8 +26,13 @@ class Registry:
         return f"{self.network.address}:{PORT}"
 
     @classmethod
-    def start(cls, network: Network, *, folder: Path, logs: Path) -> Registry:
-        """Start it and wait until it listens; its configuration goes into `folder`."""
+    def start(
+        cls, network: Network, *, folder: Path, logs: Path, outlives: bool = False
+    ) -> Registry:
+        """Start it and wait until it listens; its configuration goes into `folder`.
+
+        It ends with this process at the latest, unless it `outlives` that.
+        """
         config = folder / "registry.json"  # JSON is YAML
         config.write_text(
             json.dumps(
@@ -40,7 +45,8 @@ class Registry:
             )
         )
         serve = [*network.inside, "docker-registry", "serve", str(config)]
-        registry = cls(network=network, program=Program.start("registry", serve, logs=logs))
+        program = Program.start("registry", serve, logs=logs, outlives=outlives)
+        registry = cls(network=network, program=program)
 
         def listens() -> bool:
             registry.program.check()

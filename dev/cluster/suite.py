@@ -7,6 +7,7 @@ at the end what there was and how long it took.
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from dev.cluster import images, packages
 from dev.cluster.binaries import containerd, kubernetes
 from dev.cluster.releases import BY_NEED, DEFAULT, Release
 from dev.kind import cluster as kind
+from dev.kind import engine
 
 TESTS = Path(__file__).parents[2] / "tests"
 E2E = TESTS / "e2e"
@@ -121,7 +123,7 @@ def last_session(rights: Path) -> Session:
 
 
 def on_kind() -> Session:
-    """All tests in one session."""
+    """All tests in one session: docker and kind's nodes are one."""
     return Session(title="kind", arguments=("--on=kind", "tests/e2e"))
 
 
@@ -202,9 +204,14 @@ class Suite:
 
 def main(arguments: Sequence[str]) -> int:
     """Run it all; returns 1 if a session failed."""
-    suite = Suite(arguments)
-    if kind.usable():
-        print("the cluster is kind's, for docker and kind are here", flush=True)
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--on", choices=("built", "kind"))
+    chosen, further = parser.parse_known_args(arguments)
+    suite = Suite(further)
+    if chosen.on == "kind" or (chosen.on is None and kind.usable()):
+        print("the cluster is kind's", flush=True)
+        if not kind.usable():
+            packages.install(*engine.PACKAGES)
         passed = suite.run(on_kind())
     else:
         print("the clusters are built here, for docker and kind are not", flush=True)

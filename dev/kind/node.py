@@ -5,27 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.cluster.processes import ClusterError, run
+from dev.cluster.processes import ClusterError
+from dev.kind.engine import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindNode:
     """A running node; its container has the node's name.
 
-    `identity` is the container's id, `pid` its process 1 as this machine numbers
+    `identity` is the container's id, `pid` its process 1 as this process numbers
     processes: docker must run here, and not in a virtual machine.
     """
 
+    engine: Engine
     name: str
     identity: str
     pid: int
 
     @classmethod
-    def find(cls, name: str) -> KindNode:
+    def find(cls, engine: Engine, name: str) -> KindNode:
         """Ask docker for the container of that name."""
-        said = run("docker", "inspect", "--format", "{{.Id}} {{.State.Pid}}", name)
-        identity, pid = said.split()
-        return cls(name=name, identity=identity, pid=int(pid))
+        identity = engine.run("docker", "inspect", "--format", "{{.Id}}", name).strip()
+        return cls(engine=engine, name=name, identity=identity, pid=engine.init_of(identity))
 
     @property
     def root(self) -> Path:
@@ -39,7 +40,7 @@ class KindNode:
 
     def execute(self, *argv: str | Path, timeout: float = 60) -> str:
         """Run a program on the node; returns its stdout, raises ClusterError if it fails."""
-        return run("docker", "exec", self.name, *argv, timeout=timeout)
+        return self.engine.run("docker", "exec", self.name, *argv, timeout=timeout)
 
     def kill_kubelet(self) -> None:
         """End the kubelet with SIGKILL, and keep systemd from starting it again."""
