@@ -138,6 +138,11 @@ def test_pods_run_on_through_a_releases_life(chart: Chart, space: Space, holder:
     chart.ensure()
     assert driver.wait_ready()["metadata"]["uid"] == before, "nothing changed for the driver"
 
+    def is_alone() -> bool:
+        slices = driver.cluster.objects("resourceslices", namespace=None)
+        return {each["spec"]["nodeName"] for each in slices} == {driver.node.name}
+
+    driver.cluster.wait(is_alone, "no slice of a node that another test has left")
     said = chart.helm("test", RELEASE, "--logs")
     assert "npu-" in said, said
 

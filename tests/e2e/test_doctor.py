@@ -40,7 +40,7 @@ def test_pod_sees_all_of_a_healthy_node(driver: Driver) -> None:
     assert len(found) == len(levels) + 1, found
     said = {each["check"]: each["text"] for each in found}
     assert said["Ascend driver"].endswith(", 8 NPUs (910B4)")
-    assert "containerd.toml) has CDI on" in said["container runtime"]
+    assert ".toml) has CDI on" in said["container runtime"]
     assert said["kubelet"].startswith("runs, version v1.")
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dev.cluster import deploy
 from dev.cluster.driver import IMAGE, Driver
-from tests.e2e.space import Space
+from tests.e2e.space import Space, placed
 
 pytestmark = pytest.mark.cluster
 
@@ -24,7 +25,11 @@ def guides(driver: Driver) -> Iterator[Driver]:
     # As the guide's comment asks: "modify image according to the actual image name".
     text = MANIFEST.read_text(encoding="utf-8")
     manifest = re.sub(r"(?<=image: docker\.io/)\S+", IMAGE, text)
-    driver.cluster.kubectl("apply", "--filename", "-", stdin=manifest)
+    objects = list(yaml.safe_load_all(manifest))
+    for about in objects:
+        if about["kind"] == "DaemonSet":  # its mounts need the Ascend driver, which others lack
+            placed(about["spec"]["template"], driver.node)
+    driver.cluster.api.apply(objects)
     driver.wait_rolled_out()
     yield driver
     driver.remove()

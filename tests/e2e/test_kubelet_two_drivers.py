@@ -87,6 +87,8 @@ def second(driver: Driver) -> Iterator[None]:
         home.remove()
         for kind in ("deviceclass", "clusterrolebinding"):
             cluster.remove(kind, SECOND)
+        programs = f"{CDI}/{SECOND}-libraries-*"  # stays with a driver, for the pods of that
+        driver.node.execute("sh", "-c", f"rm -f {programs}")
         for item in cluster.objects("resourceslices", namespace=None):
             if item["spec"]["driver"] == SECOND:
                 cluster.remove("resourceslice", item["metadata"]["name"])
