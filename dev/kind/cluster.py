@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from dev.cluster import binaries, images
+from dev.cluster import binaries, cgroups, images
 from dev.cluster.api import ApiServer
 from dev.cluster.cluster import Cluster
 from dev.cluster.images import PYTHON, UBUNTU, UBUNTU_LDPATH
@@ -256,6 +256,15 @@ def _configuration(engine: Engine, workers: int) -> dict[str, object]:
         assert isinstance(config["kubeadmConfigPatches"], list)
         skipped = "kind: InitConfiguration\nskipPhases: [preflight, addon/coredns]\n"
         config["kubeadmConfigPatches"].append(skipped)
+    if cgroups.hierarchies("cgroup"):
+        # With systemd's driver and cgroups of version 1 runc freezes a container to set its device
+        # rules; now and then it cannot, and the container does not start.
+        assert isinstance(config["kubeadmConfigPatches"], list)
+        assert isinstance(config["containerdConfigPatches"], list)
+        driver = "kind: KubeletConfiguration\ncgroupDriver: cgroupfs\n"
+        config["kubeadmConfigPatches"].append(driver)
+        runc = '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]'
+        config["containerdConfigPatches"].append(f"{runc}\n  SystemdCgroup = false\n")
     return config
 
 
