@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +19,7 @@ from trio_npu_dra.agent.holds.encoding import encode
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, ChipFamily
-from trio_npu_dra.tools.cli.doctor import exit_code
-from trio_npu_dra.tools.doctor import device_plugins, dra_drivers, own_state
-from trio_npu_dra.tools.doctor import kubelet as kubelet_checks
+from trio_npu_dra.tools.doctor import own_state
 from trio_npu_dra.tools.doctor.chips import (
     Chips,
     Ours,
@@ -30,7 +27,6 @@ from trio_npu_dra.tools.doctor.chips import (
     judge_root_info,
     problem_of_root_info,
 )
-from trio_npu_dra.tools.doctor.finding import Check, Finding, Level
 
 ROOT_INFO_OF_TWO = (
     '{"version": "2.0", "topo_file_path": "/usr/local/Ascend/driver/topo/950/a.json", '
@@ -330,83 +326,6 @@ def test_wrong_flag_has_an_exit_code_of_its_own(
     """A script does not take it for a problem of the node."""
     assert healthy.doctor("--driver-name=A B") == (2, "")
     assert "npu-dra doctor: --driver-name=A B: " in capsys.readouterr().err
-
-
-def test_folders_that_are_not_there_are_not_judged(healthy: Node) -> None:
-    """As where the kubelet's are not mounted; each check says why, and none ends the command."""
-    shutil.rmtree(healthy.root / "var")
-    shutil.rmtree(healthy.root / "proc")
-    (healthy.root / "etc/containerd/config.toml").unlink()
-
-    code, text = healthy.doctor()
-
-    assert code == 0
-    levels = {check: [level for level, _ in found] for check, found in healthy.findings().items()}
-    assert [check for check, found in levels.items() if found == ["not checked"]] == [
-        *("device plugins", "DRA drivers", "container runtime", "kubelet", "API server"),
-        "this driver",
-    ], text
-    assert "cannot read /var/lib/kubelet/plugins: No such file or directory\n    -> Is this" in text
-    assert "as root" not in text
-    assert text.endswith("\nproblems: 0, warnings: 0, not checked: 6\n")
-
-
-def test_folders_that_are_out_of_reach_need_root(healthy: Node) -> None:
-    """Not another folder; the kubelet's are those of root."""
-    kubelet = healthy.root / "var/lib/kubelet"
-    modes = {folder: folder.stat().st_mode for folder in kubelet.iterdir() if folder.is_dir()}
-    for folder in modes:
-        folder.chmod(0)
-    us = os.geteuid()
-    if us == 0:  # root may look into any folder
-        os.seteuid(65534)
-    try:
-        found = healthy.places
-        looks = (
-            *device_plugins.check(found),
-            *dra_drivers.check(found, (), ()),
-            *kubelet_checks.check(found, ""),
-            *own_state.look(found).findings,
-        )
-    finally:
-        os.seteuid(us)
-        for folder, mode in modes.items():
-            folder.chmod(mode)
-
-    unseen = [each for each in looks if each.text.endswith(": Permission denied")]
-    assert len(unseen) >= 4
-    assert {each.level.value for each in unseen} == {"not checked"}
-    assert not [each for each in unseen if "kubelet, and are" in each.action]
-    assert "Run it as root, on the node or in the driver's pod." in {one.action for one in unseen}
-    assert not [each for each in looks if each.level.value == "problem"]
-
-
-def test_a_gate_wants_each_check_made_and_all_well(healthy: Node) -> None:
-    """With `--strict` a warning, and a check that was not made, count as well."""
-    assert healthy.doctor()[0] == 0
-    assert healthy.doctor("--strict")[0] == 1, "the API server was not asked"
-    wire = json.loads(healthy.doctor("--strict", "--output=json")[1])
-    assert (wire["problems"], wire["warnings"], wire["notChecked"]) == (0, 0, 1)
-
-
-@pytest.mark.parametrize(
-    ("levels", "lenient", "strict"),
-    [
-        ((Level.OK,), 0, 0),
-        ((Level.OK, Level.WARNING), 0, 1),
-        ((Level.OK, Level.NOT_CHECKED), 0, 1),
-        ((Level.PROBLEM, Level.WARNING), 1, 1),
-    ],
-)
-def test_exit_code_is_that_of_the_levels(
-    levels: tuple[Level, ...], lenient: int, strict: int
-) -> None:
-    """Of what was found, not of how much."""
-    checks = [Check(name="kubelet", findings=(Finding(level=one, text=""),)) for one in levels]
-    assert (exit_code(checks, is_strict=False), exit_code(checks, is_strict=True)) == (
-        lenient,
-        strict,
-    )
 
 
 @pytest.mark.parametrize(
