@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from dev.cluster import binaries, cgroups, images
-from dev.cluster.api import ApiServer
+from dev.cluster.api import ApiServer, Object
 from dev.cluster.cluster import Cluster
 from dev.cluster.images import PYTHON, UBUNTU, UBUNTU_LDPATH
 from dev.cluster.leftovers import left_of
@@ -176,15 +176,10 @@ class KindCluster(Cluster):
         """Build an image with docker and load it into the nodes."""
         whole = name if "." in name.partition("/")[0] else f"{HUB}{name}"
         if not (is_final and self.engine.has(whole)):
-            which = ("--target", target) if target else ()
-            base = (
-                ("--build-arg", f"PYTHON_IMAGE={self.engine.load(PYTHON)}")
-                if self.engine.is_ours
-                else ()
-            )
-            self.engine.run(
-                *("docker", "build", "--tag", whole, *which, *base, context), timeout=1800
-            )
+            words = ["--target", target] if target else []
+            if self.engine.is_ours:  # no registry has the base image
+                words += ["--build-arg", f"PYTHON_IMAGE={self.engine.load(PYTHON)}"]
+            self.engine.run("docker", "build", "--tag", whole, *words, context, timeout=1800)
         _kind(self.engine, "load", "docker-image", whole, "--name", self.name)
 
     def stop(self, *, keep_logs: bool = False) -> Path | None:
@@ -245,22 +240,18 @@ def _kind(engine: Engine, *words: str | Path) -> str:
     return engine.run("kind", *words, programs=programs)
 
 
-def _configuration(engine: Engine, workers: int) -> dict[str, object]:
+def _configuration(engine: Engine, workers: int) -> Object:
     """What kind makes: `cluster.yaml`, for so many workers, and for the nodes that it gets."""
-    config: dict[str, object] = yaml.safe_load((HERE / "cluster.yaml").read_text())
-    assert isinstance(config["nodes"], list)
+    config: Object = yaml.safe_load((HERE / "cluster.yaml").read_text())
     plane, first, apart = config["nodes"]
     config["nodes"] = [plane, first, *(apart for _ in range(workers - 1))]
     if engine.is_ours:  # its nodes have neither kind's network agent nor a name server
         config["networking"] = {"disableDefaultCNI": True}
-        assert isinstance(config["kubeadmConfigPatches"], list)
         skipped = "kind: InitConfiguration\nskipPhases: [preflight, addon/coredns]\n"
         config["kubeadmConfigPatches"].append(skipped)
     if cgroups.hierarchies("cgroup"):
         # With systemd's driver and cgroups of version 1 runc freezes a container to set its device
         # rules; now and then it cannot, and the container does not start.
-        assert isinstance(config["kubeadmConfigPatches"], list)
-        assert isinstance(config["containerdConfigPatches"], list)
         driver = "kind: KubeletConfiguration\ncgroupDriver: cgroupfs\n"
         config["kubeadmConfigPatches"].append(driver)
         runc = '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]'

@@ -112,7 +112,7 @@ class Engine:
         return Path(f"/proc/{self.pid}/ns/net") if self.pid else None
 
     def inside(self, *further: str) -> tuple[str, ...]:
-        """The prefix of a command that must run in its namespaces, besides the network's."""
+        """The prefix of a command that must run in its network; *further* are flags of nsenter."""
         if self.pid is None:
             return ()
         return ("nsenter", f"--target={self.pid}", "--net", *further)
