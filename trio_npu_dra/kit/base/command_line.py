@@ -31,13 +31,12 @@ class CommandLine(argparse.ArgumentParser):
             allow_abbrev=False,
         )
 
-    def read(self, words: Sequence[str] | None) -> argparse.Namespace:
-        """Parse the words after the program's name, by default those of this process.
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse the words after the program's name.
 
         Raises:
             SystemExit: They are wrong, which was said, or ask for help or the version.
         """
-        words = sys.argv[1:] if words is None else words
         for word in takewhile(lambda word: word != "--", words):
             if word.startswith("--"):  # no value does, but after an =
                 self._check_flag(word)

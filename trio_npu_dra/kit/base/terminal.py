@@ -70,9 +70,8 @@ def write(text: str, stream: TextIO | None = None) -> None:
     try:
         print(text, end="", file=stream, flush=True)
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), stream.fileno()
-        )  # Python writes it out at its end
+        # At its end Python writes what the stream still holds: to where nobody reads.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         raise ReaderGone from None
 
 
