@@ -195,6 +195,14 @@ class Space:
         """Wait until a pod is in a phase; returns it."""
         return self.cluster.wait_phase(pod, phase, namespace=self.name)
 
+    def pods_of(self, owner: str) -> list[Object]:
+        """The pods that a Deployment's ReplicaSet, a StatefulSet or a Job has made, by name."""
+        pods = self.cluster.objects("pods", namespace=self.name)
+        return sorted(
+            (pod for pod in pods if pod["metadata"]["name"].startswith(f"{owner}-")),
+            key=lambda pod: str(pod["metadata"]["name"]),
+        )
+
     def start(self, name: str, *requests: Object) -> Object:
         """Create a pod and its claim of the same name, and wait until it runs; returns the pod."""
         self.apply(claim(name, *requests), pod(name, name))

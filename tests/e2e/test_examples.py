@@ -101,20 +101,11 @@ def test_configured(driver: Driver, space: Space) -> None:
 # --- pods of controllers -------------------------------------------------------------------------
 
 
-def pods_of(space: Space, owner: str) -> list[Object]:
-    """The pods that a Deployment's ReplicaSet, a StatefulSet or a Job has made, by name."""
-    pods = space.cluster.objects("pods", namespace=space.name)
-    return sorted(
-        (pod for pod in pods if pod["metadata"]["name"].startswith(f"{owner}-")),
-        key=lambda pod: str(pod["metadata"]["name"]),
-    )
-
-
 def wait_pods(space: Space, owner: str, is_wanted: Callable[[Object], bool]) -> list[str]:
     """Wait until there are two pods of *owner*, each as wanted; returns their names."""
 
     def look() -> list[str] | None:
-        found = pods_of(space, owner)
+        found = space.pods_of(owner)
         names = [str(pod["metadata"]["name"]) for pod in found if is_wanted(pod)]
         return names if len(names) == len(found) == 2 else None
 
@@ -206,5 +197,5 @@ def test_job(driver: Driver, space: Space) -> None:
         ),
         "no claim with an NPU",
     )
-    assert len(pods_of(space, "npu-job")) == 2
+    assert len(space.pods_of("npu-job")) == 2
     space.delete("job", "npu-job", foreground=True)

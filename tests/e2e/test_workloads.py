@@ -30,23 +30,17 @@ LOADED = [
 
 def example(space: Space, name: str) -> list[Object]:
     """The objects of an example, once the image that they name can be pulled."""
-    objects = list(yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text()))
-    (image,) = set(re.findall(r"image: (\S+/\S+)", (EXAMPLES / f"{name}.yaml").read_text()))
+    text = (EXAMPLES / f"{name}.yaml").read_text()
+    (image,) = set(re.findall(r"image: (\S+/\S+)", text))
     space.cluster.provide_image(IMAGES, target="cann", name=image)
-    return objects
-
-
-def pods_of(space: Space, name: str) -> list[Object]:
-    """The pods of a Job or Deployment of that name."""
-    pods = space.cluster.objects("pods", namespace=space.name)
-    return [pod for pod in pods if pod["metadata"]["name"].startswith(f"{name}-")]
+    return list(yaml.safe_load_all(text))
 
 
 def wait_log(space: Space, job: str) -> list[str]:
     """Wait until the one pod of a Job has done its work; returns the lines that it wrote."""
 
     def look() -> str | None:
-        for pod in pods_of(space, job):
+        for pod in space.pods_of(job):
             name, phase = pod["metadata"]["name"], pod["status"].get("phase")
             assert phase != "Failed", space.log(name, "main")
             if phase == "Succeeded":
@@ -94,7 +88,7 @@ def test_vllm(space: Space, name: str, count: int) -> None:
     def look() -> str | None:
         ready = [
             pod["metadata"]["name"]
-            for pod in pods_of(space, name)
+            for pod in space.pods_of(name)
             if is_running(pod) and pod["status"]["containerStatuses"][0]["ready"]
         ]
         return ready[0] if ready else None
@@ -155,7 +149,9 @@ def test_a_job_goes_on_with_another_npu(faults: Faults, space: Space) -> None:
     space.cluster.api.apply([volume])
     space.apply(claim)
     space.apply_example("job-retried")
-    first = space.wait(lambda: next(filter(is_running, pods_of(space, "job-retried")), None), "it")
+    first = space.wait(
+        lambda: next(filter(is_running, space.pods_of("job-retried")), None), "a pod"
+    )
     name = first["metadata"]["name"]
     space.cluster.wait_ok(lambda: space.execute(name, "cat", "/checkpoints/step"), "a checkpoint")
     assert space.log(name, "main").splitlines() == ["begins at step 0"]
@@ -167,7 +163,7 @@ def test_a_job_goes_on_with_another_npu(faults: Faults, space: Space) -> None:
     space.wait(lambda: job_status(space).get("succeeded") == 1, "the Job done")
     faults.end(device, MOVES_PODS)
     assert job_status(space).get("failed", 0) == 0
-    (second,) = pods_of(space, "job-retried")
+    (second,) = space.pods_of("job-retried")
     begins = space.log(second["metadata"]["name"], "main").splitlines()[0]
     assert int(begins.removeprefix("begins at step ")) > 0
     space.delete("job", "job-retried", foreground=True)
