@@ -97,7 +97,8 @@ def node_image(engine: Engine, release: Release) -> str:
         _write_server(server, folder, *builds)
         made = f"{name}-as-kind-makes-it"
         engine.run(
-            *("kind", "build", "node-image", "--type", "file"),
+            # kind does not remove what it unpacks.
+            *("env", f"TMPDIR={folder}", "kind", "build", "node-image", "--type", "file"),
             *("--base-image", engine.load(base), "--image", made, server),
             programs=[kind().parent],
         )
