@@ -4,4 +4,4 @@ It speaks to the API server only to learn which of these it keeps, and knows no 
 library. Its face is a list of modules, because settings and commands need `taints` alone.
 """
 
-__all__ = ["build", "features", "shares", "taints"]
+__all__ = ["build", "features", "npu_status", "shares", "taints"]

@@ -1,0 +1,79 @@
+"""What a claim's status says of one device of this driver: `status.devices[].data`.
+
+The daemon writes it, and tools make rank tables of it. What is unknown is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from trio_npu_dra.agent.config.model import API_VERSION
+from trio_npu_dra.ascend.model import Chip, ChipFamily
+from trio_npu_dra.ascend.offers import OfferKind
+from trio_npu_dra.kit.api.objects import ApiModel, Items
+
+KIND: Final = "NpuStatus"
+
+
+class NetworkDeviceData(ApiModel):
+    """networkData of a device; an address of *ips* has its prefix: `10.20.0.13/24`."""
+
+    interface_name: str | None = None
+    ips: Items[str] = ()
+    hardware_address: str | None = None
+
+
+class DieStatus(ApiModel):
+    """One die of a module."""
+
+    physical_id: int
+    sdid: int | None = None
+    network_data: NetworkDeviceData | None = None
+
+
+class NpuStatus(ApiModel):
+    """What a device is, for programs that bring NPUs of several nodes together.
+
+    Attributes:
+        model: The generation, as in slices.
+        physical_id: N of `/dev/davinciN` on the host; of a module, that of its first die; of a
+            vNPU, that of its chip.
+        server_index: The node's index in its super pod.
+        sdid: The chip's address in its super pod; of a module, that of its first die.
+        rack_id: Of a 950 in a super pod of racks.
+        levels: The `level_list` of a 950 in the node's `/etc/hccl_rootinfo.json`, as it is there.
+        module_dies: The dies of a module, by physical id.
+    """
+
+    api_version: Literal["npu.huawei.com/v1alpha1"]
+    kind: Literal["NpuStatus"]
+    type: OfferKind
+    model: ChipFamily
+    chip_name: str
+    physical_id: int
+    super_pod_id: int | None = None
+    server_index: int | None = None
+    sdid: int | None = None
+    rack_id: int | None = None
+    levels: Items[Any] = ()
+    module_dies: Items[DieStatus] = ()
+
+
+def npu_status(chips: Sequence[Chip], *, is_partition: bool) -> NpuStatus:
+    """What the status says of a device with these chips, by physical id (pure)."""
+    first, is_module = chips[0], len(chips) > 1
+    dies = [DieStatus(physical_id=chip.physical_id, sdid=chip.super_pod_sdid) for chip in chips]
+    kind = OfferKind.MODULE if is_module else OfferKind.NPU
+    return NpuStatus(
+        api_version=API_VERSION,
+        kind=KIND,
+        type=OfferKind.VNPU if is_partition else kind,
+        model=first.family,
+        chip_name=first.chip_name,
+        physical_id=first.physical_id,
+        super_pod_id=first.super_pod_id,
+        server_index=first.super_pod_server_index,
+        sdid=None if is_partition else first.super_pod_sdid,
+        module_dies=tuple(dies) if is_module else (),
+    )
