@@ -62,7 +62,7 @@ def with_user_space_of_the_bus(node: NodeAccess) -> Iterator[None]:
 
 @contextmanager
 def laid_out(
-    driver: Driver, node: NodeAccess, board: Profile, *, in_pool: bool = True
+    driver: Driver, node: NodeAccess, board: Profile, *flags: str, in_pool: bool = True
 ) -> Iterator[Driver]:
     """The driver runs on a node with that board; afterwards both are gone, and all that they kept.
 
@@ -70,12 +70,13 @@ def laid_out(
         driver: The driver.
         node: One on which it does not run yet.
         board: What it has there.
+        flags: Those of `npu-dra simulate`.
         in_pool: Whether to wait until the board is published, and not in a device plugin resource.
     """
     there = dataclasses.replace(driver, node=node)
     profile = node.root / PROFILE.relative_to("/")
     profile.parent.mkdir(parents=True, exist_ok=True)
-    profile.write_text(f"{board.name}\n")
+    profile.write_text(" ".join((board.name, *flags)))
     there.label_node("true")
     there.wait_ready()
     there.wait_registered()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from trio_npu_dra.kit.base.errors import ConfigError
-from trio_npu_dra.lab.simulator import load_profile, profile_names
+from trio_npu_dra.lab.simulator import load_profile, of_server, profile_names
 from trio_npu_dra.lab.simulator.profile import PROFILES
 
 
@@ -38,6 +38,25 @@ def test_shipped_profiles_name_themselves_and_their_sources() -> None:
         profile = load_profile(name)
         assert profile.name == name
         assert profile.sources
+
+
+def test_servers_with_one_board_share_nothing_that_is_a_chips_own() -> None:
+    """Chips differ in all of it; a server of the profile's number has the same place as there."""
+    board = load_profile("a3-16")
+    pod = board.super_pod
+    assert pod is not None
+    usual = of_server(board, pod.server_index)
+    assert usual.super_pod == pod
+    assert [chip.sdid for chip in usual.devices] == [chip.sdid for chip in board.devices]
+    servers = [usual, of_server(board, 255, super_pod=8), of_server(board, 0)]
+    chips = [chip for server in servers for chip in server.devices]
+    for name in ("ip", "sdid", "serial_number"):
+        assert len({getattr(chip, name) for chip in chips}) == len(chips), name
+    assert len({tuple(chip.die_id) for chip in chips}) == len(chips)
+    places = [
+        (each.super_pod.id, each.super_pod.server_index) for each in servers if each.super_pod
+    ]
+    assert places == [(7, 3), (8, 255), (7, 0)]
 
 
 def test_each_profile_has_a_line_in_the_docs() -> None:

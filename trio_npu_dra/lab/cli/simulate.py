@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.terminal import say
-from trio_npu_dra.lab.simulator import create_board, load_profile, profile_names
+from trio_npu_dra.lab.simulator import create_board, load_profile, of_server, profile_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +19,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--state", type=Path, required=True, metavar="DIR", help="folder to fill with the board"
     )
     parser.add_argument(
+        "--server",
+        type=int,
+        metavar="N",
+        help="which of several servers it is, 0 to 255: gives it addresses and ids of its own",
+    )
+    parser.add_argument(
+        "--super-pod", type=int, metavar="ID", help="its super pod, in which it is server N"
+    )
+    parser.add_argument(
         "--prebuilt",
         type=Path,
         metavar="DIR",
@@ -27,9 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the board and print where things are."""
-    board = create_board(
-        load_profile(arguments.profile), arguments.state, prebuilt=arguments.prebuilt
-    )
+    profile = load_profile(arguments.profile)
+    if arguments.server is not None:
+        profile = of_server(profile, arguments.server, super_pod=arguments.super_pod)
+    elif arguments.super_pod is not None:
+        raise ConfigError("--super-pod needs --server, the server's number in it")
+    board = create_board(profile, arguments.state, prebuilt=arguments.prebuilt)
     npus = ", ".join(f"npu-{device.physical_id}" for device in board.profile.devices)
     say(f"board    {arguments.profile}: {npus}")
     say(f"state    {board.state_file}")

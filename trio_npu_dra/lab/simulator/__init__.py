@@ -9,7 +9,7 @@ from trio_npu_dra.lab.simulator.board import SimulatedBoard, create_board
 from trio_npu_dra.lab.simulator.build import compile_simulator
 from trio_npu_dra.lab.simulator.control import BoardControl, Presence
 from trio_npu_dra.lab.simulator.fault_control import Assertion, Severity
-from trio_npu_dra.lab.simulator.profile import Profile, load_profile, profile_names
+from trio_npu_dra.lab.simulator.profile import Profile, load_profile, of_server, profile_names
 from trio_npu_dra.lab.simulator.rule_control import ANY_FUNCTION, simulated_functions
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "compile_simulator",
     "create_board",
     "load_profile",
+    "of_server",
     "profile_names",
     "simulated_functions",
 ]

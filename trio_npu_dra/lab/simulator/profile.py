@@ -6,7 +6,7 @@ or missing fields are refused with the field's name.
 
 from __future__ import annotations
 
-from ipaddress import IPv4Interface
+from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -44,6 +44,9 @@ PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-1][0-9a-
 PciRootPort = Annotated[
     str, Field(pattern=r"^pci[0-9a-f]{4}:[0-9a-f]{2}(/[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f.]{4})+$")
 ]
+LAST_SERVER = 255
+SDID_SERVER = 22
+"""The bits of an sdid below the server's index."""
 Link = Literal["sys", "phb", "hccs", "pxb", "pix", "sio", "hccs-switch", "ub", "unknown"]
 
 
@@ -235,6 +238,44 @@ class Profile(_Strict):
         if any(bool(device.pci) != bool(device.pci_root_port) for device in self.devices):
             raise ValueError("devices: pci and pciRootPort go together")
         return self
+
+
+def of_server(profile: Profile, number: int, *, super_pod: int | None = None) -> Profile:
+    """The board of one of several servers, with addresses and ids of its own.
+
+    Args:
+        profile: What all of them have.
+        number: The server's, from 0 to 255; also its index in its super pod.
+        super_pod: The id of its super pod, if it is another than the profile's.
+
+    Raises:
+        ConfigError: The number is too large, or the board is in no super pod.
+    """
+    if not 0 <= number <= LAST_SERVER:
+        raise ConfigError(f"--server={number}: a number from 0 to {LAST_SERVER} is needed")
+    pod = profile.super_pod
+    if super_pod is not None and pod is None:
+        raise ConfigError(f"--super-pod={super_pod}: {profile.name} is in no super pod")
+    if pod is not None:
+        update = {"server_index": number, "id": pod.id if super_pod is None else super_pod}
+        pod = pod.model_copy(update=update)
+    devices = [_of_server(device, number) for device in profile.devices]
+    return profile.model_copy(update={"super_pod": pod, "devices": devices})
+
+
+def _of_server(device: DeviceFacts, number: int) -> DeviceFacts:
+    first, *others = device.die_id
+    update: dict[str, object] = {
+        "die_id": [f"{int(first, 16) + (number << 16) & 0xFFFF_FFFF:08X}", *others],
+        "serial_number": f"SIM{number:04d}{device.physical_id:04d}",
+    }
+    if device.sdid is not None:
+        update["sdid"] = number << SDID_SERVER | device.sdid & (1 << SDID_SERVER) - 1
+    if device.ip is not None:
+        host = int(device.ip.ip) & 0xFFFF
+        address = IPv4Address(f"10.{number}.0.0") + host
+        update["ip"] = IPv4Interface((address, device.ip.network.prefixlen))
+    return device.model_copy(update=update)
 
 
 def profile_names() -> list[str]:
