@@ -18,8 +18,10 @@ from dev.cluster.binaries import containerd, kubernetes
 from dev.cluster.cluster import Cluster
 from dev.cluster.control_plane import ControlPlane
 from dev.cluster.leftovers import left_of
+from dev.cluster.names import start_names
 from dev.cluster.network import Network
 from dev.cluster.node import Node
+from dev.cluster.processes import Program
 from dev.cluster.registry import Registry
 from dev.cluster.releases import RELEASES, Release
 
@@ -41,6 +43,7 @@ class BuiltCluster(Cluster):
     network: Network
     plane: ControlPlane
     registry: Registry
+    names: Program
     nodes: tuple[Node, ...]
 
     @classmethod
@@ -75,6 +78,8 @@ class BuiltCluster(Cluster):
             broken.callback(plane.stop)
             registry = Registry.start(network, folder=folder, logs=logs)
             broken.callback(registry.stop)
+            names = start_names(network, plane.admin, logs=logs)
+            broken.callback(names.kill)
             for base in images.SERVED:
                 images.push(base.tag, registry, base.name)
             start_node = partial(
@@ -92,10 +97,11 @@ class BuiltCluster(Cluster):
                 logs=logs,
                 audit_log=plane.audit_log,
                 api=plane.api,
-                release=release,
+                gates=release.gates,
                 network=network,
                 plane=plane,
                 registry=registry,
+                names=names,
                 nodes=_start_nodes(nodes, start_node, mounts=mounts, broken=broken),
             )
             cluster.wait(cluster._usable, f"the node Ready (logs: {logs})")
@@ -128,6 +134,7 @@ class BuiltCluster(Cluster):
         """End and remove everything; returns the folder of the logs if they are kept."""
         for node in self.nodes:
             node.stop()
+        self.names.kill()
         for part in (self.registry, self.plane, self.network):
             part.stop()
         _clear(self.folder, keep=self.logs if keep_logs else None)

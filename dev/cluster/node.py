@@ -135,7 +135,7 @@ class Node:
             f"--hostname-override={self.name}",
             f"--node-ip={self.address}",
             "--cert-dir=/var/lib/kubelet/pki",
-            f"--feature-gates={','.join(self.plane.gates)}",
+            self.plane.gates,
         )
 
     def kill_kubelet(self) -> None:
@@ -221,7 +221,7 @@ class Node:
             "enforceNodeAllocatable": [],
             "localStorageCapacityIsolation": False,
             "resolvConf": "",
-            "clusterDNS": [self.address],  # no server answers there; without it each pod warns
+            "clusterDNS": [plane.address],
             "clusterDomain": "cluster.local",
             "podLogsDir": str(self.pod_logs),
             "serializeImagePulls": False,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from dev.cluster.api import Object
 from dev.cluster.driver import Driver
+from dev.cluster.processes import ClusterError
 from tests.e2e import nics
 from tests.e2e.space import Space, bus_ids, is_running
 
@@ -137,28 +139,17 @@ def test_deployment(driver: Driver, space: Space) -> None:
     driver.wait_without_traces()
 
 
-def addresses_of_names(space: Space, service: str) -> dict[str, str]:
-    """What the cluster's DNS answers for names below a Service: addresses by host name."""
-    found = space.cluster.objects(
-        "endpointslices", namespace=space.name, selector=f"kubernetes.io/service-name={service}"
-    )
-    return {
-        endpoint.get("hostname", ""): endpoint["addresses"][0]
-        for each in found
-        for endpoint in each["endpoints"] or []
-    }
-
-
 def wait_names(space: Space, names: list[str]) -> None:
-    """Wait until the name of each worker is that of its pod's address."""
+    """Wait until the first worker finds the address of each by its name."""
 
-    def are_right() -> bool:
-        pods = [space.get("pod", name) or {} for name in names]
-        addresses = [pod.get("status", {}).get("podIP") for pod in pods]
-        named = addresses_of_names(space, "npu-statefulset")
-        return named == dict(zip(names, addresses, strict=True))
+    def found(name: str) -> None:
+        said = space.execute(names[0], "getent", "ahostsv4", f"{name}.npu-statefulset")
+        address = (space.get("pod", name) or {})["status"]["podIP"]
+        if said.split()[0] != address:  # the former worker's
+            raise ClusterError(f"{name} is {said}, not {address}")
 
-    space.wait(are_right, f"names of {names} in the DNS")
+    for name in names:
+        space.cluster.wait_ok(partial(found, name), f"{name} in the DNS")
 
 
 def test_statefulset(driver: Driver, space: Space) -> None:
