@@ -22,7 +22,7 @@ from dev.benchmarks.idle import watch_idle
 from dev.benchmarks.image import Image, commit_of, image
 from dev.benchmarks.rounds import CLAIMS, Samples, play
 from dev.benchmarks.tables import BASE, EXAMPLE, OURS, Measured
-from dev.cluster.binaries import dra_example_driver, kubernetes
+from dev.cluster.binaries import dra_example_driver
 from dev.cluster.control_plane import ControlPlane
 from dev.cluster.processes import run
 from dev.cluster.releases import DEFAULT
@@ -39,10 +39,9 @@ Rounds = dict[str, list[Samples]]
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     options = _options(arguments)
-    programs = kubernetes(DEFAULT).ready()
     example = Command(name=EXAMPLE, words=(str(dra_example_driver()), *UNTHROTTLED))
     with machine.place() as folder, _images(options.compare, folder) as built:
-        plane = ControlPlane.start(programs=programs, folder=folder / "plane", logs=folder)
+        plane = ControlPlane.start(folder=folder / "plane", logs=folder)
         try:
             facts = [
                 *machine.facts(folder, DEFAULT),

@@ -27,7 +27,6 @@ from dev.benchmarks.health_floors import Floors
 from dev.benchmarks.health_watch import Write, last_between, slice_updates
 from dev.benchmarks.image import Image, image
 from dev.benchmarks.tables import OURS, middle, number, show
-from dev.cluster.binaries import kubernetes
 from dev.cluster.control_plane import ControlPlane
 from dev.cluster.releases import DEFAULT
 from trio_npu_dra.ascend.dcmi.client import Dcmi
@@ -72,9 +71,8 @@ class Running:
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     options = _options(arguments)
-    programs = kubernetes(DEFAULT).ready()
     with machine.place() as folder, image(OURS, folder) as built:
-        plane = ControlPlane.start(programs=programs, folder=folder / "plane", logs=folder)
+        plane = ControlPlane.start(folder=folder / "plane", logs=folder)
         try:
             facts = [*machine.facts(folder, DEFAULT), f"{OURS}: {built.facts()}"]
             print("\n".join(facts), flush=True)

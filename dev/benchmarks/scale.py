@@ -28,7 +28,6 @@ from dev.benchmarks.drivers import Command, Driver
 from dev.benchmarks.fleet import Fleet
 from dev.benchmarks.relay import Relay
 from dev.benchmarks.tables import number, table
-from dev.cluster.binaries import kubernetes
 from dev.cluster.control_plane import ControlPlane
 from dev.cluster.network import SERVER_PORT
 from dev.cluster.releases import DEFAULT
@@ -63,11 +62,8 @@ def main(arguments: Sequence[str]) -> None:
     # Each node would say that it lost the API server.
     logging.getLogger("trio_npu_dra").setLevel(logging.CRITICAL)
     _allow_files(options.nodes)
-    programs = kubernetes(DEFAULT).ready()
     with machine.place() as folder:
-        plane = ControlPlane.start(
-            programs=programs, folder=folder / "plane", logs=folder, only_api=True
-        )
+        plane = ControlPlane.start(folder=folder / "plane", logs=folder, only_api=True)
         try:
             facts = [*machine.facts(folder, DEFAULT), f"{options.nodes} nodes in the benchmark"]
             print("\n".join(facts), flush=True)

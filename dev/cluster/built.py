@@ -59,7 +59,7 @@ class BuiltCluster(Cluster):
             ClusterError: something did not start; the logs stay, the message says where.
         """
         release = RELEASES[version]
-        programs, runtime = _build(release)
+        runtime = _build(release)
         identity = f"trio-npu-dra-{os.getpid()}-{secrets.token_hex(3)}"
         folder = Path(tempfile.gettempdir()) / identity
         logs = folder / "logs"
@@ -69,10 +69,9 @@ class BuiltCluster(Cluster):
             network = Network.start(identity, logs=logs)
             broken.callback(network.stop)
             plane = ControlPlane.start(
-                programs=programs,
+                version=version,
                 folder=folder / "plane",
                 logs=logs,
-                gates=release.gates,
                 network=network,
             )
             broken.callback(plane.stop)
@@ -97,7 +96,7 @@ class BuiltCluster(Cluster):
                 logs=logs,
                 audit_log=plane.audit_log,
                 api=plane.api,
-                gates=release.gates,
+                release=release,
                 network=network,
                 plane=plane,
                 registry=registry,
@@ -151,13 +150,13 @@ class BuiltCluster(Cluster):
         return ready and self.get("serviceaccount", "default") is not None
 
 
-def _build(release: Release) -> tuple[Path, Path]:
-    """Build what is missing; the folders of Kubernetes' and of containerd's programs."""
-    programs = kubernetes(release.kubernetes).ready()
+def _build(release: Release) -> Path:
+    """Build what is missing; the folder of containerd's programs."""
+    kubernetes(release.kubernetes).ready()
     runtime = containerd(release.containerd).ready()
     for base in images.SERVED:
         base.ready()
-    return programs, runtime
+    return runtime
 
 
 def _start_nodes(

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dev.cluster.api import ApiServer
-from dev.cluster.binaries import helm
+from dev.cluster.binaries import helm, kubernetes
 from dev.cluster.certificates import Authority, Pair
 from dev.cluster.network import SERVER_PORT, Network
 from dev.cluster.processes import ClusterError, Program, run, wait_until
+from dev.cluster.releases import DEFAULT, RELEASES, Release
 
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -28,8 +29,8 @@ class ControlPlane:
     """A running control plane.
 
     All of it listens in `network`. `admin` is a kubeconfig with all rights, `api` the server
-    asked with that, `audit_log` the server's log of requests, `gates` the feature gates that are
-    switched on (`Name=true`), `service_key` signs the tokens of service accounts.
+    asked with that, `audit_log` the server's log of requests, `service_key` signs the tokens of
+    service accounts.
     """
 
     network: Network
@@ -41,24 +42,23 @@ class ControlPlane:
     admin: Path
     api: ApiServer
     audit_log: Path
-    gates: tuple[str, ...]
+    release: Release
     running: list[Program]
 
     @classmethod
     def start(
         cls,
         *,
-        programs: Path,
+        version: str = DEFAULT,
         folder: Path,
         logs: Path,
-        gates: tuple[str, ...] = (),
         network: Network | None = None,
         only_api: bool = False,
     ) -> ControlPlane:
         """Start it, or etcd and the API server alone, and wait until the server is ready.
 
-        `gates` are feature gates of the API server and of the kubelet that joins it. Without a
-        network it listens on the machine's loopback.
+        The version is a row of the table in `releases`. Without a network it listens on the
+        machine's loopback.
 
         Raises:
             ClusterError: a part ended or the server was not ready in a minute.
@@ -71,7 +71,7 @@ class ControlPlane:
         )
         plane = cls(
             network=network,
-            programs=programs,
+            programs=kubernetes(version).ready(),
             folder=folder,
             logs=logs,
             authority=authority,
@@ -79,7 +79,7 @@ class ControlPlane:
             admin=admin,
             api=ApiServer.of(admin, network=network.namespace),
             audit_log=logs / "audit.log",
-            gates=gates,
+            release=RELEASES[version],
             running=[],
         )
         try:
@@ -107,6 +107,11 @@ class ControlPlane:
     def ca(self) -> Path:
         """The CA certificate of the server."""
         return self.authority.pair.certificate
+
+    @property
+    def gates(self) -> str:
+        """The flag of every part, and of kubelets, with the feature gates of the release."""
+        return f"--feature-gates={','.join(self.release.gates)}"
 
     def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
@@ -193,7 +198,8 @@ class ControlPlane:
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged",
-            f"--feature-gates={','.join(self.gates)}",
+            self.gates,
+            f"--runtime-config={','.join(f'{api}=true' for api in self.release.apis)}",
             "--endpoint-reconciler-type=none",
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self.audit_log}",
@@ -211,6 +217,7 @@ class ControlPlane:
             "--use-service-account-credentials",
             f"--service-account-private-key-file={self.service_key.key}",
             f"--root-ca-file={self.ca}",
+            self.gates,
         )
 
     def _start_scheduler(self) -> None:
@@ -221,6 +228,7 @@ class ControlPlane:
             f"--kubeconfig={config}",
             f"--bind-address={self.address}",
             "--leader-elect=false",
+            self.gates,
         )
 
     def _ready(self) -> bool:

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 class Release:
     """A Kubernetes version and the containerd that it is tested with.
 
-    `gates` are the feature gates that a test of every version needs and that are off in this one;
-    no other gate is switched.
+    `gates` are the feature gates that tests need and that are off in this one, `apis` the groups
+    that these gates serve; no other gate is switched.
     """
 
     kubernetes: str
     containerd: str
     gates: tuple[str, ...] = ()
+    apis: tuple[str, ...] = ()
 
 
 DEFAULT = "1.36.3"

@@ -17,10 +17,9 @@ from typing import Any
 import yaml
 
 from dev.cluster.api import ApiServer, Object
-from dev.cluster.binaries import kubernetes
 from dev.cluster.control_plane import ControlPlane
 from dev.cluster.processes import ClusterError, wait_until
-from dev.cluster.releases import DEFAULT, RELEASES
+from dev.cluster.releases import DEFAULT
 from dev.config.cases import CASES
 
 POLICY = Path(__file__).parents[2] / "k8s/base/npu-config.yaml"
@@ -53,10 +52,9 @@ def judged(parameters: Any, server: ApiServer) -> str:
 def api_server(version: str, folder: Path) -> Iterator[ApiServer]:
     """An API server of that version, on which our policy has effect."""
     plane = ControlPlane.start(
-        programs=kubernetes(version).ready(),
+        version=version,
         folder=folder / "plane",
         logs=folder,
-        gates=RELEASES[version].gates,
     )
     try:
         plane.api.apply(yaml.safe_load_all(POLICY.read_text(encoding="utf-8")))

@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Final
 
 from dev.cluster.api import ApiServer, NotThere, Object
-from dev.cluster.binaries import kubernetes
 from dev.cluster.control_plane import ControlPlane
 from dev.cluster.processes import ClusterError, wait_until
-from dev.cluster.releases import DEFAULT, RELEASES
+from dev.cluster.releases import DEFAULT
 from dev.explain.random_worlds import NEWER, Maker, World
 from dev.explain.reasons import REASONS, Reason
 from dev.explain.selectors import ADMITTING, FAILING, NPU
@@ -56,10 +55,9 @@ def scheduler(version: str) -> Iterator[ApiServer]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plane = ControlPlane.start(
-            programs=kubernetes(version).ready(),
+            version=version,
             folder=folder / "plane",
             logs=folder,
-            gates=RELEASES[version].gates,
         )
         try:
             wait_until(lambda: _has_account(plane.api), "the service account", timeout=30)

@@ -10,9 +10,7 @@ from typing import Any, Protocol
 import pytest
 import trio
 
-from dev.cluster.binaries import kubernetes
 from dev.cluster.control_plane import ControlPlane
-from dev.cluster.releases import RELEASES
 from tests.api.conformance import (
     AS_ADMINISTRATOR,
     AS_DRIVER,
@@ -89,10 +87,9 @@ def server(
         return
     folder = tmp_path_factory.mktemp("server")
     plane = ControlPlane.start(
-        programs=kubernetes(kubernetes_version).ready(),
+        version=kubernetes_version,
         folder=folder / "plane",
         logs=folder,
-        gates=RELEASES[kubernetes_version].gates,
     )
     try:
         yield plane
