@@ -81,6 +81,8 @@ def test_help_is_fine_and_an_unknown_flag_is_not(
         (npu_dra.main, "simulate 910b4-8 --state=board --server=1 --super-pod=1", 2),
         (npu_dra.main, "simulate a3-16 --state=board --super-pod=1", 2),
         (npu_dra.main, "demo --profile=910c", 2),
+        (npu_dra.main, "template", 2),
+        (npu_dra.main, "template --from-node=n --kubeconfig=/none", 2),
         (kubectl_npu.main, "explai lonely", 2),
         (kubectl_npu.main, "--output=jsn", 2),
     ],

@@ -13,6 +13,7 @@ __all__ = [
     "fault_memory",
     "host",
     "host_path",
+    "listing",
     "model",
     "occupancy",
     "offers",

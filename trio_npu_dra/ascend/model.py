@@ -215,15 +215,15 @@ class Chip:
     family: Annotated[ChipFamily, Published(fact_names.MODEL)]
     chip_name: Annotated[str, Published(fact_names.CHIP_NAME)]
     board_id: int | None = None
-    npu_name: Annotated[str | None, Published("npuName")] = None
+    npu_name: Annotated[str | None, Published(fact_names.NPU_NAME)] = None
     product_name: Annotated[str | None, Published(fact_names.PRODUCT_NAME)] = None
     uuid: Annotated[str | None, Published("uuid", of_whole=True)] = None
     memory_bytes: int | None = None
     ai_cores: int | None = None
     pci_bus_id: Annotated[str | None, Published(fact_names.PCI_BUS_ID, of_whole=True)] = None
-    pcie_root: Annotated[str | None, Published("resource.kubernetes.io/pcieRoot")] = None
+    pcie_root: Annotated[str | None, Published(fact_names.PCIE_ROOT)] = None
     numa_node: Annotated[
-        int | None, Published(fact_names.NUMA_NODE, "resource.kubernetes.io/numaNode")
+        int | None, Published(fact_names.NUMA_NODE, fact_names.STANDARD_NUMA_NODE)
     ] = None
     topology_group: Annotated[str | None, Published(fact_names.TOPOLOGY_GROUP)] = None
     module: Annotated[str | None, Published(fact_names.MODULE)] = None

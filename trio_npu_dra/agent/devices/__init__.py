@@ -1,7 +1,7 @@
 """Offers as devices of the node's pool, with their taints, counters and shares.
 
 It speaks to the API server only to learn which of these it keeps, and knows no kubelet and no
-library. Its face is a list of modules, because settings and commands need `taints` alone.
+library. Its face is a list of modules, because settings and commands need one of them alone.
 """
 
-__all__ = ["build", "features", "npu_status", "shares", "taints"]
+__all__ = ["build", "features", "node_kind", "npu_status", "shares", "taints"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from trio_npu_dra.kit.pool.diff import plan
 from trio_npu_dra.kit.pool.lock import publisher_lock
-from trio_npu_dra.kit.pool.pool import Pool, PoolContent
+from trio_npu_dra.kit.pool.pool import Pool, PoolContent, specs
 from trio_npu_dra.kit.pool.publisher import PoolAccepted, PublisherStatus, SliceWritten, publish
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "plan",
     "publish",
     "publisher_lock",
+    "specs",
 ]

@@ -1,1 +1,1 @@
-"""`npu-dra demo` and `npu-dra simulate`."""
+"""`npu-dra demo`, `npu-dra simulate` and `npu-dra template`."""
