@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.claim_scenarios import devices_of_a_claim_have_a_status_each
 from tests.api.invalid_slices import invalid
 from tests.api.scenario import Scenario, new_driver, slice_of, stored
 from tests.api.watch_scenarios import (
@@ -365,5 +366,6 @@ AS_ADMINISTRATOR: tuple[Scenario, ...] = (
     a_list_goes_on_after_a_large_object,
     an_applied_field_belongs_to_its_manager,
     a_node_says_who_applied_its_labels,
+    devices_of_a_claim_have_a_status_each,
 )
 """Scenarios that need rights which the driver does not have."""

@@ -5,23 +5,14 @@ The daemon writes it, and tools make rank tables of it. What is unknown is absen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from trio_npu_dra.agent.config.model import API_VERSION
-from trio_npu_dra.ascend.model import Chip, ChipFamily
-from trio_npu_dra.ascend.offers import OfferKind
-from trio_npu_dra.kit.api.objects import ApiModel, Items
+from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.ascend.offers import Offer, OfferKind
+from trio_npu_dra.kit.api.objects import ApiModel, Items, NetworkDeviceData
 
 KIND: Final = "NpuStatus"
-
-
-class NetworkDeviceData(ApiModel):
-    """networkData of a device; an address of *ips* has its prefix: `10.20.0.13/24`."""
-
-    interface_name: str | None = None
-    ips: Items[str] = ()
-    hardware_address: str | None = None
 
 
 class DieStatus(ApiModel):
@@ -60,20 +51,21 @@ class NpuStatus(ApiModel):
     module_dies: Items[DieStatus] = ()
 
 
-def npu_status(chips: Sequence[Chip], *, is_partition: bool) -> NpuStatus:
-    """What the status says of a device with these chips, by physical id (pure)."""
-    first, is_module = chips[0], len(chips) > 1
-    dies = [DieStatus(physical_id=chip.physical_id, sdid=chip.super_pod_sdid) for chip in chips]
-    kind = OfferKind.MODULE if is_module else OfferKind.NPU
+def npu_status(offer: Offer) -> NpuStatus:
+    """What the status says of a device (pure)."""
+    first, is_module = offer.chips[0], offer.kind is OfferKind.MODULE
+    dies = (
+        DieStatus(physical_id=chip.physical_id, sdid=chip.super_pod_sdid) for chip in offer.chips
+    )
     return NpuStatus(
         api_version=API_VERSION,
         kind=KIND,
-        type=OfferKind.VNPU if is_partition else kind,
+        type=offer.kind,
         model=first.family,
         chip_name=first.chip_name,
         physical_id=first.physical_id,
         super_pod_id=first.super_pod_id,
         server_index=first.super_pod_server_index,
-        sdid=None if is_partition else first.super_pod_sdid,
+        sdid=None if offer.partition else first.super_pod_sdid,
         module_dies=tuple(dies) if is_module else (),
     )

@@ -185,18 +185,21 @@ class KubeClient:
         answer = await self._ask_about(asked, "PUT", kind, meta.name, meta.namespace, body=body)
         return parsed(kind, asked, answer)
 
-    async def apply(self, obj: K, *, manager: str) -> K:
+    async def apply(self, obj: K, *, manager: str, subresource: str = "") -> K:
         """Apply the fields of *obj* (server-side apply), and remove those that *manager* left out.
 
         It takes over fields of other managers, and creates a missing object unless *obj* has a UID.
+        With a *subresource*, such as `status`, it changes that part of an object alone.
 
         Raises:
             Invalid: It has another UID, or the API server's validation refused it.
+            NotFound: The object of the subresource does not exist.
         """
         kind, meta = type(obj), obj.metadata
-        asked = f"apply {_object_name(kind, meta.name, meta.namespace)}"
+        what = _object_name(kind, meta.name, meta.namespace)
+        asked = f"apply {subresource} of {what}" if subresource else f"apply {what}"
         parameters = {"fieldManager": manager, "force": "true"}
-        path = paths.single(kind, meta.name, meta.namespace, **parameters)
+        path = paths.single(kind, meta.name, meta.namespace, subresource=subresource, **parameters)
         answer = await self._transport.ask(asked, "PATCH", path, _encoded(obj.to_wire()))
         return parsed(kind, asked, answer)
 

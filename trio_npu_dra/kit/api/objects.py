@@ -321,11 +321,47 @@ class Consumer(ApiModel):
     uid: str
 
 
+class Condition(ApiModel):
+    """A condition: *status* is `True`, `False` or `Unknown`, *last_transition_time* since when."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class NetworkDeviceData(ApiModel):
+    """networkData of a device; an address of *ips* has its prefix: `10.20.0.13/24`."""
+
+    interface_name: str | None = None
+    ips: Items[str] = ()
+    hardware_address: str | None = None
+
+
+class DeviceStatus(ApiModel):
+    """status.devices[]: what its driver says of an allocated device.
+
+    Attributes:
+        share_id: Where the allocation has one.
+        data: Of the driver's own form.
+    """
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = Field(None, alias="shareID")
+    conditions: Items[Condition] = ()
+    network_data: NetworkDeviceData | None = None
+    data: Any = None
+
+
 class ResourceClaimStatus(ApiModel):
     """status of a ResourceClaim."""
 
     allocation: Allocation | None = None
     reserved_for: Items[Consumer] = ()
+    devices: Items[DeviceStatus] = ()
 
 
 class ResourceClaim(KubeObject):

@@ -33,16 +33,22 @@ def collection(kind: type[KubeObject], namespace: str | None = None, **parameter
 
 
 def single(
-    kind: type[KubeObject], name: str, namespace: str | None = None, **parameters: str
+    kind: type[KubeObject],
+    name: str,
+    namespace: str | None = None,
+    *,
+    subresource: str = "",
+    **parameters: str,
 ) -> str:
-    """The path of one object, with the given parameters except empty ones.
+    """The path of one object or a part of it, with the given parameters except empty ones.
 
     Raises:
         Invalid: No object, or no namespace, can have that name.
     """
     path = collection(kind, namespace)
     _check(f"name in {kind.plural}", name, _NAME, _NAME_LIMIT)
-    return f"{path}/{quote(name, safe='')}{_query(parameters)}"
+    part = f"/{subresource}" if subresource else ""
+    return f"{path}/{quote(name, safe='')}{part}{_query(parameters)}"
 
 
 def _query(parameters: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from trio_npu_dra.lab.standins.api_status import ApiRefusal, qualified
+from trio_npu_dra.lab.standins.api_status import ApiRefusal, invalid
 
 Wire = dict[str, Any]
 
@@ -128,7 +128,7 @@ def refuse_immutable_changes(plural: str, old: Wire, new: Wire) -> None:
         ("spec.pool.name", old["spec"]["pool"]["name"], new["spec"]["pool"]["name"]),
     ):
         if before != after:
-            raise _invalid(new, f'{field}: Invalid value: "{after}": field is immutable')
+            raise invalid(new, f'{field}: Invalid value: "{after}": field is immutable')
 
 
 def admit_slice(obj: Wire, old: Wire | None = None, *, kubernetes: Kubernetes) -> None:
@@ -144,16 +144,16 @@ def admit_slice(obj: Wire, old: Wire | None = None, *, kubernetes: Kubernetes) -
     """
     name = obj["metadata"]["name"]
     if not _SUBDOMAIN.fullmatch(name):
-        raise _invalid(obj, f'metadata.name: Invalid value: "{name}": {_lowercase("subdomain")}')
+        raise invalid(obj, f'metadata.name: Invalid value: "{name}": {_lowercase("subdomain")}')
     spec = obj["spec"]
     count = spec["pool"].get("resourceSliceCount", 0)
     if count < 1:
         why = f"Invalid value: {count}: must be greater than zero"
-        raise _invalid(obj, f"spec.pool.resourceSliceCount: {why}")
+        raise invalid(obj, f"spec.pool.resourceSliceCount: {why}")
     _drop_disabled(spec, old["spec"] if old else {}, kubernetes)
     if kubernetes.minor >= 35 and "sharedCounters" in spec and "devices" in spec:
         why = "only one of `sharedCounters` or `devices` is allowed"
-        raise _invalid(obj, f'spec: Invalid value: "": {why}')
+        raise invalid(obj, f'spec: Invalid value: "": {why}')
     for field in ("devices", "sharedCounters"):
         if not spec.get(field):
             spec.pop(field, None)
@@ -197,7 +197,7 @@ def _admit_device(obj: Wire, where: str, device: Wire, kubernetes: Kubernetes) -
     count = len(attributes) + len(capacity)
     if count > _ATTRIBUTES:
         why = f"the total number of attributes and capacities must not exceed {_ATTRIBUTES}"
-        raise _invalid(obj, f"{where}: Invalid value: {count}: {why}")
+        raise invalid(obj, f"{where}: Invalid value: {count}: {why}")
     for key, value in attributes.items():
         _check_attribute(obj, f"{where}.attributes", key, value, kubernetes)
     for key, part in capacity.items():
@@ -206,7 +206,7 @@ def _admit_device(obj: Wire, where: str, device: Wire, kubernetes: Kubernetes) -
             place = f"{where}.capacity[{key}].requestPolicy"
             if not device.get("allowMultipleAllocations"):
                 why = "Forbidden: allowMultipleAllocations must be true"
-                raise _invalid(obj, f"{place}: {why}")
+                raise invalid(obj, f"{place}: {why}")
             _admit_policy(obj, place, policy, part["value"])
     taints = device.get("taints") or []
     _refuse_too_many(obj, f"{where}.taints", len(taints), kubernetes.taint_limit)
@@ -225,16 +225,16 @@ def _admit_policy(obj: Wire, where: str, policy: Wire, most: str) -> None:
     least, default = _amount(valid["min"]), _amount(policy["default"])
     if default < least:
         why = f'Invalid value: "{policy["default"]}": default is less than min: {valid["min"]}'
-        raise _invalid(obj, f"{where}.validRange.min: {why}")
+        raise invalid(obj, f"{where}.validRange.min: {why}")
     if "step" not in valid:
         return
     step, place = _amount(valid["step"]), f"{where}.validRange.step"
     if least + step > _amount(most):
         why = f'Invalid value: "{valid["step"]}": one step {least + step} is larger than'
-        raise _invalid(obj, f"{place}: {why} capacity value: {most}")
+        raise invalid(obj, f"{place}: {why} capacity value: {most}")
     if (default - least) % step:
         why = f'Invalid value: "{policy["default"]}": value is not a multiple of a given step'
-        raise _invalid(obj, f"{place}: {why} ({valid['step']}) from ({valid['min']})")
+        raise invalid(obj, f"{place}: {why} ({valid['step']}) from ({valid['min']})")
 
 
 def _admit_taint(obj: Wire, where: str, taint: Wire, effects: tuple[str, ...]) -> None:
@@ -242,7 +242,7 @@ def _admit_taint(obj: Wire, where: str, taint: Wire, effects: tuple[str, ...]) -
     if effect not in effects:
         supported = ", ".join(f'"{known}"' for known in effects)
         why = f'Unsupported value: "{effect}": supported values: {supported}'
-        raise _invalid(obj, f"{where}.effect: {why}")
+        raise invalid(obj, f"{where}.effect: {why}")
     taint.setdefault("timeAdded", now())
 
 
@@ -264,10 +264,10 @@ def _refuse_unknown_counters(obj: Wire, where: str, part: Wire) -> None:
     name, must = part["counterSet"], "must reference a"
     if name not in known:
         why = f"{must} counterSet defined in the ResourceSlice sharedCounters"
-        raise _invalid(obj, f'{where}.counterSet: Invalid value: "{name}": {why}')
+        raise invalid(obj, f'{where}.counterSet: Invalid value: "{name}": {why}')
     for counter in part["counters"].keys() - known[name].keys():
         why = f"{must} counter defined in the ResourceSlice sharedCounters"
-        raise _invalid(obj, f'{where}.counters: Invalid value: "{counter}": {why}')
+        raise invalid(obj, f'{where}.counters: Invalid value: "{counter}": {why}')
 
 
 def _admit_counter_sets(obj: Wire, sets: list[Wire], kubernetes: Kubernetes) -> None:
@@ -276,7 +276,7 @@ def _admit_counter_sets(obj: Wire, sets: list[Wire], kubernetes: Kubernetes) -> 
         _refuse_too_many(obj, where, len(sets), _COUNTER_SETS)
     elif (count := sum(len(part["counters"]) for part in sets)) > _COUNTERS:
         why = f"the total number of shared counters must not exceed {_COUNTERS}"
-        raise _invalid(obj, f"{where}: Invalid value: {count}: {why}")
+        raise invalid(obj, f"{where}: Invalid value: {count}: {why}")
     for index, part in enumerate(sets):
         _check_label(obj, f"{where}[{index}].name", part["name"])
         _admit_counters(obj, f"{where}[{index}].counters", part, kubernetes)
@@ -286,7 +286,7 @@ def _admit_counter_sets(obj: Wire, sets: list[Wire], kubernetes: Kubernetes) -> 
 def _admit_counters(obj: Wire, where: str, part: Wire, kubernetes: Kubernetes) -> None:
     counters = part.get("counters")
     if not counters:
-        raise _invalid(obj, f"{where}: Required value")
+        raise invalid(obj, f"{where}: Required value")
     _refuse_too_many(obj, where, len(counters), _COUNTERS)
     for key, counter in counters.items():
         _check_label(obj, kubernetes.place_of_key(where, key), key)
@@ -296,17 +296,17 @@ def _admit_counters(obj: Wire, where: str, part: Wire, kubernetes: Kubernetes) -
 def _check_attribute(obj: Wire, where: str, key: str, value: Wire, kubernetes: Kubernetes) -> None:
     if not _IDENTIFIER.fullmatch(key):
         place, why = kubernetes.place_of_key(where, key), "a valid C identifier must start"
-        raise _invalid(obj, f'{place}: Invalid value: "{key}": {why}')
+        raise invalid(obj, f'{place}: Invalid value: "{key}": {why}')
     if len(value) != 1:
         problem = "Required" if not value and kubernetes.minor < 35 else "Invalid"
-        raise _invalid(obj, f"{where}[{key}]: {problem} value: exactly one value must be specified")
+        raise invalid(obj, f"{where}[{key}]: {problem} value: exactly one value must be specified")
     ((kind, content),) = value.items()
     if kind in {"string", "version"} and len(content.encode()) > _VALUE_BYTES:
         why = f"Too long: may not be more than {_VALUE_BYTES} bytes"
-        raise _invalid(obj, f"{where}[{key}].{kind}: {why}")
+        raise invalid(obj, f"{where}[{key}].{kind}: {why}")
     if kind == "version" and not _SEMVER.fullmatch(content):
         why = "must be a string compatible with semver.org spec 2.0.0"
-        raise _invalid(obj, f'{where}[{key}].version: Invalid value: "{content}": {why}')
+        raise invalid(obj, f'{where}[{key}].version: Invalid value: "{content}": {why}')
 
 
 def canonical(quantity: str) -> str:
@@ -334,7 +334,7 @@ def _amount(quantity: str) -> int:
 
 def _check_label(obj: Wire, where: str, name: str) -> None:
     if not _LABEL.fullmatch(name):
-        raise _invalid(obj, f'{where}: Invalid value: "{name}": {_lowercase("label")}')
+        raise invalid(obj, f'{where}: Invalid value: "{name}": {_lowercase("label")}')
 
 
 def _refuse_repeated(
@@ -344,18 +344,13 @@ def _refuse_repeated(
     field = "" if kubernetes.minor >= 35 else f".{key}"
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise _invalid(obj, f'{where}[{index}]{field}: Duplicate value: "{name}"')
+            raise invalid(obj, f'{where}[{index}]{field}: Duplicate value: "{name}"')
 
 
 def _refuse_too_many(obj: Wire, where: str, count: int, limit: int) -> None:
     if count > limit:
-        raise _invalid(obj, f"{where}: Too many: {count}: must have at most {limit} items")
+        raise invalid(obj, f"{where}: Too many: {count}: must have at most {limit} items")
 
 
 def _lowercase(what: str) -> str:
     return f"a lowercase RFC 1123 {what} must consist of lower case alphanumeric characters"
-
-
-def _invalid(obj: Wire, why: str) -> ApiRefusal:
-    kind, name = qualified(obj["kind"], obj["apiVersion"]), obj["metadata"]["name"]
-    return ApiRefusal(422, "Invalid", f'{kind} "{name}" is invalid: {why}')

@@ -131,7 +131,8 @@ class _Handler:
             return  # everybody may know it
         if not call.plural:
             raise NoSuchPath
-        self._state.authorize(call.verb, call.plural, call.name)
+        resource = "/".join(filter(None, (call.plural, call.subresource)))
+        self._state.authorize(call.verb, resource, call.name)
 
     def _perform(self, call: _Call) -> Wire:
         match call.verb:
@@ -147,7 +148,8 @@ class _Handler:
             case "update":
                 return self._state.update(call.plural, call.json)
             case "patch":
-                return self._state.apply(call.plural, call.json, call.query["fieldManager"])
+                manager = call.query["fieldManager"]
+                return self._state.apply(call.plural, call.json, manager, call.subresource)
             case "delete":
                 preconditions = call.json.get("preconditions", {})
                 return self._state.delete(call.plural, call.namespace, call.name, preconditions)
@@ -208,7 +210,7 @@ class _Call:
         self.query = dict(parse_qsl(url.query))
         self.json: Any = json.loads(body) if body else {}
         self.wants_metadata = dict(request.headers).get(b"accept", b"") == _ACCEPT_METADATA
-        self.plural, self.namespace, self.name = _resource(url.path)
+        self.plural, self.namespace, self.name, self.subresource = _resource(url.path)
         self.verb = self._verb(request.method.decode())
 
     @property
@@ -233,8 +235,8 @@ def _metadata_alone(found: Wire) -> Wire:
     }
 
 
-def _resource(path: str) -> tuple[str, str, str]:
-    """Plural, namespace and name of a path; unknown ones have an empty plural."""
+def _resource(path: str) -> tuple[str, str, str, str]:
+    """Plural, namespace, name and subresource of a path; unknown ones have an empty plural."""
     for plural, kind in KINDS.items():
         root = "/api/" if "/" not in kind.group_version else "/apis/"
         prefix = f"{root}{kind.group_version}/"
@@ -245,8 +247,9 @@ def _resource(path: str) -> tuple[str, str, str]:
         if kind.namespaced and parts[0] == "namespaces" and len(parts) > 2:
             namespace, parts = parts[1], parts[2:]
         if parts[0] == plural:
-            return plural, namespace, parts[1] if len(parts) > 1 else ""
-    return "", "", ""
+            name, subresource, *_ = (*parts[1:], "", "")
+            return plural, namespace, name, subresource
+    return "", "", "", ""
 
 
 async def _next_request(

@@ -24,6 +24,7 @@ from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.objects import Event, KubeObject, Node, ResourceClaim, ResourceSlice
 from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.lab.standins.api_apply import applied, disown_changes
+from trio_npu_dra.lab.standins.api_claims import admit_claim
 from trio_npu_dra.lab.standins.api_rules import (
     Kubernetes,
     Terms,
@@ -33,7 +34,7 @@ from trio_npu_dra.lab.standins.api_rules import (
     refuse_immutable_changes,
     terms,
 )
-from trio_npu_dra.lab.standins.api_status import ApiRefusal, qualified
+from trio_npu_dra.lab.standins.api_status import ApiRefusal, invalid, qualified
 
 K = TypeVar("K", bound=KubeObject)
 Wire = dict[str, Any]
@@ -94,7 +95,7 @@ class ApiState:
 
     Attributes:
         token: The bearer token that requests need; `None`: they need none.
-        rights: The verbs that are allowed, by plural; `None`: all.
+        rights: The verbs that are allowed, by plural with a subresource; `None`: all.
         kubernetes: Whose rules for slices hold.
         requests: All requests, oldest first.
     """
@@ -199,13 +200,14 @@ class ApiState:
         """Set when the watches that are open now must end."""
         return self._watch_ends
 
-    def authorize(self, verb: str, plural: str, name: str) -> None:
-        """Refuse what the rights do not allow."""
-        if self.rights is None or verb in self.rights.get(plural, ()):
+    def authorize(self, verb: str, resource: str, name: str) -> None:
+        """Refuse what the rights do not allow; a *resource* may have a subresource."""
+        if self.rights is None or verb in self.rights.get(resource, ()):
             return
+        plural = resource.partition("/")[0]
         group = KINDS[plural].group_version.rpartition("/")[0]
         what = f'{_qualified(plural)} "{name}"' if name else _qualified(plural)
-        why = f'User "standin" cannot {verb} resource "{plural}" in API group "{group}"'
+        why = f'User "standin" cannot {verb} resource "{resource}" in API group "{group}"'
         raise ApiRefusal(403, "Forbidden", f"{what} is forbidden: {why}")
 
     def get(self, plural: str, namespace: str, name: str) -> Wire:
@@ -289,20 +291,26 @@ class ApiState:
             self._store(plural, key, "MODIFIED", obj)
         return obj
 
-    def apply(self, plural: str, wire: Wire, manager: str) -> Wire:
-        """Write some fields; equal ones change nothing but who has written them."""
+    def apply(self, plural: str, wire: Wire, manager: str, subresource: str = "") -> Wire:
+        """Write some fields; equal ones change nothing but who has written them.
+
+        The *subresource* `status` has that part alone, and only of an object that exists.
+        """
         meta = wire["metadata"]
         key = (meta.get("namespace", ""), meta["name"])
         old = self._objects[plural].get(key)
+        if subresource:
+            old = self.get(plural, *key)
+            wire = {subresource: wire.get(subresource, {}), "metadata": meta}
         if old is not None and meta.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
-            why = f'metadata.uid: Invalid value: "{meta["uid"]}": field is immutable'
-            raise ApiRefusal(422, "Invalid", f'"{meta["name"]}" is invalid: {why}')
+            raise invalid(old, f'metadata.uid: Invalid value: "{meta["uid"]}": field is immutable')
         if old is None and "uid" in meta:
             why = f"uid mismatch: {meta['uid']} was given, and no existing object was found"
             raise _conflict(plural, meta["name"], why)
         new = applied(old, wire, manager)
         if old is None:
             return self.create(plural, new)
+        self._admit(plural, new, old)
         if new != old:
             self._store(plural, key, "MODIFIED", new)
         return new
@@ -343,6 +351,8 @@ class ApiState:
     def _admit(self, plural: str, obj: Wire, old: Wire | None) -> None:
         if plural == ResourceSlice.plural:
             admit_slice(obj, old, kubernetes=self.kubernetes)
+        if plural == ResourceClaim.plural:
+            admit_claim(obj, old)
 
     def _store(self, plural: str, key: tuple[str, str], change: str, obj: Wire) -> None:
         self._version += 1

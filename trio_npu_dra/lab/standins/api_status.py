@@ -45,3 +45,9 @@ def qualified(word: str, group_version: str) -> str:
     """A kind or plural with its API group, as messages write it."""
     group, _, version = group_version.partition("/")
     return f"{word}.{group}" if version else word
+
+
+def invalid(obj: dict[str, Any], why: str) -> ApiRefusal:
+    """The refusal of an object that validation does not let through."""
+    kind, name = qualified(obj["kind"], obj["apiVersion"]), obj["metadata"]["name"]
+    return ApiRefusal(422, "Invalid", f'{kind} "{name}" is invalid: {why}')
