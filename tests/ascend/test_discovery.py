@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import ip_interface
 from typing import ClassVar
 
 import pytest
@@ -22,7 +23,7 @@ from trio_npu_dra.ascend.dcmi.types import (
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
+from trio_npu_dra.ascend.model import Board, Chip, ChipFamily, ChipNetwork
 from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profile
 from trio_npu_dra.lab.simulator.profile import MemoryFacts
 
@@ -54,6 +55,9 @@ async def test_an_npu_has_all_its_facts(board: Board) -> None:
         numa_node=6,
         topology_group="ring-0",
         device_share=False,
+        network=ChipNetwork(
+            addresses=(ip_interface("192.168.100.101/24"),), mac="02:4e:c0:a8:64:65"
+        ),
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from ipaddress import ip_interface
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from trio_npu_dra.ascend.model import (
     Chip,
     ChipFamily,
     ChipHealth,
+    ChipNetwork,
     Fault,
     FaultLevel,
 )
@@ -115,16 +117,19 @@ def test_every_known_fact_is_an_attribute() -> None:
 
 
 def test_a_device_is_made_once_for_all_holders_and_states_of_its_chip() -> None:
-    """A claim that comes or goes has the pool made again; only a taint makes another device."""
+    """A claim or an address has the pool made again; only a taint makes another device."""
     fault = Fault(code=1, level=FaultLevel.SEPARATE_NPU, rule="", since=1.0)
     unhealthy = Board(chips=(replace(FULL, health=ChipHealth(faults=(fault,))),))
     (offer,) = offers(Board(chips=(FULL,)))
     held = replace(offer, held=Held.WHOLE)
+    network = ChipNetwork(addresses=(ip_interface("10.20.0.13/24"),))
+    reached = Board(chips=(replace(FULL, network=network),))
     policy = TaintPolicy(domain="npu.huawei.com")
 
     device = only(Board(chips=(FULL,)))
 
     assert build_pool([held], Board(chips=(FULL,)), policy, EVERYTHING).devices[0] is device
+    assert only(reached) is device
     assert only(unhealthy).attributes is device.attributes
     assert (device.taints, len(only(unhealthy).taints)) == ((), 1)
 

@@ -111,6 +111,10 @@ ANSWER(dcmi_get_device_errorcode_v2, (CHIP, int *count, int *out, unsigned size)
 ANSWER(dcmi_get_device_errorcode_string, (CHIP, unsigned number_, char *out, int size),
        text(out, (size_t)size))
 INT(dcmi_get_device_network_health, (CHIP, int *out))
+ANSWER(dcmi_get_device_ip, (CHIP, int port, int id, void *ip, void *mask), fill(ip, 20);
+       fill(mask, 20))
+BYTES(dcmi_get_device_gateway, (CHIP, int port, int id, void *out), 20)
+BYTES(dcmi_get_device_mac, (CHIP, int id, void *out, unsigned size), size)
 ANSWER(dcmi_get_device_resource_info, (CHIP, void *out, int *count), *count = number(); fill(out, 64))
 INT(dcmi_get_device_boot_status, (CHIP, int *out))
 INT(dcmi_get_multi_die_policy, (int *out))

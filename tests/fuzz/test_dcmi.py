@@ -7,6 +7,7 @@ import math
 import subprocess
 from contextlib import suppress
 from dataclasses import astuple, replace
+from ipaddress import ip_interface
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from dev.fuzz.values import mangled
 from tests.claims.node import npu
 from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.devices.network_data import network_data
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, news
@@ -146,6 +148,9 @@ def _check(board: Board) -> None:
     for one in news(EMPTY_BOARD, board, since=0.0):
         assert len(one.message.encode()) <= 4 * MESSAGE_LIMIT
     devices = build_pool(available(board, ()), board, POLICY, ServerFeatures()).devices
+    for chip in board.chips:
+        if data := network_data(chip):
+            assert [str(ip_interface(address)) for address in data.ips] == list(data.ips)
     wanted = Pool(driver=DRIVER, node_name="node-1", owner=OWNER, devices=devices)
     check(wanted)
     for spec in specs(wanted, 1):

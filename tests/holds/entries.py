@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import ip_address, ip_interface
 
 from trio_npu_dra.agent.config.effective import EffectiveConfig
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.ascend.dcmi.types import ChipRef
-from trio_npu_dra.ascend.model import Chip, ChipFamily
+from trio_npu_dra.ascend.model import Chip, ChipFamily, ChipNetwork
 from trio_npu_dra.ascend.partition import Partition
 
 POOL = "node-1"
@@ -72,6 +73,14 @@ def entry(uid: str, *numbers: int, admin_access: bool = False) -> Entry:
         devices=tuple(held(f"npu-{number}", number) for number in numbers),
         edits={"cdiVersion": "0.5.0"},
     )
+
+
+def reached(uid: str, address: str, gateway: str) -> Entry:
+    """A claim whose NPU 0 has an address."""
+    network = ChipNetwork(addresses=(ip_interface(address),), gateway=ip_address(gateway), mac="m")
+    device = held("npu-0", 0)
+    chips = (replace(device.chips[0], network=network),)
+    return replace(entry(uid), devices=(replace(device, chips=chips),))
 
 
 def configured(uid: str, config: EffectiveConfig) -> Entry:

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.holds.entries import allocated, chip, configured, entry, held, module, of_partition
+from tests.holds.entries import (
+    allocated,
+    chip,
+    configured,
+    entry,
+    held,
+    module,
+    of_partition,
+    reached,
+)
 from trio_npu_dra.agent.config.effective import EffectiveConfig
 from trio_npu_dra.agent.holds.encoding import encode, parse
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
@@ -29,6 +38,8 @@ UNKNOWN = st.dictionaries(st.sampled_from(["shareOf", "template", "policy"]), JS
 ENTRIES = [
     entry("uid-a", 2, 5),
     module("uid-a"),
+    reached("uid-a", "10.20.0.13/24", "10.20.0.1"),
+    reached("uid-a", "fd00::13/64", "fe80::1"),
     entry("uid-a", 2, admin_access=True),
     replace(entry("uid-a"), state=EntryState.INTENDED, steps=("make", "flag"), boot_id="boot"),
     replace(entry("uid-a"), allocation=(allocated("npu-0", "a", "b", share_id="2"),)),

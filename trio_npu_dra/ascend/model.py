@@ -12,6 +12,8 @@ from typing import Annotated, Final, TypeAlias, get_type_hints
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.dcmi.types import (
     ChipRef,
+    IpAddress,
+    IpInterface,
     Link,
     MultiDiePolicy,
     Resources,
@@ -159,6 +161,23 @@ def _named(troubles: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"{name}: {trouble}" for name, trouble in troubles if trouble)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipNetwork:
+    """How a chip's RoCE port is reached.
+
+    Its name is not known: the port is in the chip, neither on the host nor in a container.
+
+    Attributes:
+        addresses: With their networks; of one IP version.
+        gateway: None if it has none.
+        mac: Such as `02:00:00:00:00:01`.
+    """
+
+    addresses: tuple[IpInterface, ...]
+    gateway: IpAddress | None = None
+    mac: str | None = None
+
+
 class Published:
     """Marks a fact of chips that ResourceSlices have as an attribute.
 
@@ -202,6 +221,7 @@ class Chip:
         vnpus: Ids of the vNPUs that it is split into; then it cannot be handed out whole.
         vdevices: The vNPUs that the library describes.
         shares_out: The resources that it reports for vNPUs.
+        network: The addresses of its RoCE port; None if it has none, or they are not known.
         unlisted: Whether the last list of cards lacked it, and no list before; it may be booting,
             and is gone if the next list lacks it too. Its facts are the last known ones.
         gone: Whether it has left; its facts are the last known ones.
@@ -238,6 +258,7 @@ class Chip:
     vnpus: tuple[int, ...] = ()
     vdevices: tuple[VDevice, ...] = ()
     shares_out: Resources | None = None
+    network: ChipNetwork | None = None
     unlisted: bool = False
     gone: bool = False
     health: ChipHealth = HEALTHY

@@ -102,7 +102,8 @@ class Traits:
         server_kind: What the label `servertype` begins with; empty for the family's name.
         server_type: Value of MindCluster's Node annotation `serverType`.
         has_server_label: Whether a label has the server's index in the super pod.
-        has_network_lists: Whether MindCluster lists chips whose port has trouble, or that recover.
+        has_network_port: Whether its chips may have a port of their own to the network; MindCluster
+            lists those with trouble there by themselves.
         is_named_by_logic_id: Whether Volcano numbers its chips by logic id, not by physical id.
     """
 
@@ -131,7 +132,7 @@ class Traits:
     server_kind: str = ""
     server_type: str = ""
     has_server_label: bool = False
-    has_network_lists: bool = True
+    has_network_port: bool = True
     is_named_by_logic_id: bool = False
 
     def has_hccs(self, board_id: int | None) -> bool:
@@ -148,7 +149,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             driver_paths=(*_DRIVER_PATHS, *_310_PATHS),
             resource="Ascend310",
             accelerator="huawei-Ascend310",
-            has_network_lists=False,
+            has_network_port=False,
         ),
         ChipFamily.ASCEND_310B: Traits(
             chip_name=re.compile(r".*310B"),
@@ -158,7 +159,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             driver_paths=(*_DRIVER_PATHS, *_310B_PATHS),
             resource="Ascend310",
             accelerator="",
-            has_network_lists=False,
+            has_network_port=False,
         ),
         ChipFamily.ASCEND_310P: Traits(
             chip_name=re.compile(r"310P|I2"),
@@ -168,7 +169,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS),
             resource="Ascend310P",
             accelerator="huawei-Ascend310P",
-            has_network_lists=False,
+            has_network_port=False,
         ),
         ChipFamily.ASCEND_910: Traits(
             chip_name=re.compile(r"(Ascend)?910"),

@@ -76,11 +76,11 @@ def build_pool(
 
 
 def _lasting(offer: Offer) -> Offer:
-    """The offer without what changes often and is not in its device: its holder, its health."""
+    """The offer without what changes and is not in its device: holder, health, addresses."""
     is_plain = offer.held is Held.NOT and offer.standing is Standing.OPEN
-    if is_plain and all(chip.health == HEALTHY for chip in offer.chips):
+    if is_plain and all((chip.health, chip.network) == (HEALTHY, None) for chip in offer.chips):
         return offer
-    chips = tuple(replace(chip, health=HEALTHY) for chip in offer.chips)
+    chips = tuple(replace(chip, health=HEALTHY, network=None) for chip in offer.chips)
     return replace(offer, chips=chips, held=Held.NOT, standing=Standing.OPEN)
 
 

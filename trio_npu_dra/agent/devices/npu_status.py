@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from trio_npu_dra.agent.config.model import API_VERSION
+from trio_npu_dra.agent.devices.network_data import network_data
 from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.ascend.offers import Offer, OfferKind
 from trio_npu_dra.kit.api.objects import ApiModel, Items, NetworkDeviceData
@@ -55,7 +56,10 @@ def npu_status(offer: Offer) -> NpuStatus:
     """What the status says of a device (pure)."""
     first, is_module = offer.chips[0], offer.kind is OfferKind.MODULE
     dies = (
-        DieStatus(physical_id=chip.physical_id, sdid=chip.super_pod_sdid) for chip in offer.chips
+        DieStatus(
+            physical_id=chip.physical_id, sdid=chip.super_pod_sdid, network_data=network_data(chip)
+        )
+        for chip in offer.chips
     )
     return NpuStatus(
         api_version=API_VERSION,

@@ -78,7 +78,7 @@ def device_list(resources: Mapping[str, Sequence[Chip]], used: Collection[str]) 
             ],
             "-Unhealthy": [chip for chip in chips if _is_unhealthy(chip, used)],
         }
-        if any(TRAITS[chip.family].has_network_lists for chip in chips):
+        if any(TRAITS[chip.family].has_network_port for chip in chips):
             lists["-NetworkUnhealthy"] = [chip for chip in chips if chip.health.network]
             lists["-Recovering"] = [
                 chip for chip in chips if chip.health.state is HealthState.UNKNOWN

@@ -18,6 +18,7 @@ from trio_npu_dra.ascend.dcmi.errors import (
 INVALID_PARAMETER = -8001
 TIME_OUT = -8006
 NOT_READY = -8012
+NO_CONFIGURATION = -8023
 NOT_SUPPORT = -8255
 
 MEANINGS: dict[int, tuple[type[DcmiError], str]] = {
@@ -40,7 +41,7 @@ MEANINGS: dict[int, tuple[type[DcmiError], str]] = {
     -8017: (Busy, "the device's firmware is being upgraded"),
     -8020: (Busy, "the device is used by another process or container"),
     -8022: (DcmiError, "the chip is not partitioned that way"),
-    -8023: (DcmiError, "the configuration does not exist"),
+    NO_CONFIGURATION: (DcmiError, "the configuration does not exist"),
     NOT_SUPPORT: (NotSupported, "this chip or Ascend driver does not offer it"),
 }
 

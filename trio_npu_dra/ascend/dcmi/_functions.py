@@ -142,6 +142,28 @@ ERROR_TEXT: Final = Function(
 NETWORK_HEALTH: Final = Function(
     "dcmi_get_device_network_health", "dcmiv2_get_device_network_health", _CHIP, _OUT_INT
 )
+ADDRESS: Final = Function(
+    "dcmi_get_device_ip",
+    None,
+    _CHIP,
+    c_int,
+    c_int,
+    POINTER(c.dcmi_ip_addr),
+    POINTER(c.dcmi_ip_addr),
+    what="address of the RoCE port",
+)
+GATEWAY: Final = Function(
+    "dcmi_get_device_gateway",
+    None,
+    _CHIP,
+    c_int,
+    c_int,
+    POINTER(c.dcmi_ip_addr),
+    what="gateway of the RoCE port",
+)
+MAC_ADDRESS: Final = Function(
+    "dcmi_get_device_mac", None, _CHIP, c_int, c_char_p, c_uint, what="MAC address of the RoCE port"
+)
 BOOT_STATUS: Final = Function(
     "dcmi_get_device_boot_status", "dcmiv2_get_device_boot_status", _CHIP, _OUT_INT
 )

@@ -126,6 +126,12 @@ class dcmi_proc_mem_info(ctypes.Structure):
     _fields_: ClassVar[list[Field]] = [("proc_id", c_int), ("proc_mem_usage", c_ulong)]
 
 
+class dcmi_ip_addr(ctypes.Structure):
+    """An IPv4 address (type 0) in the first four bytes, or an IPv6 address (type 1)."""
+
+    _fields_: ClassVar[list[Field]] = [("u_addr", c_ubyte * 16), ("ip_type", c_int)]
+
+
 class dcmi_spod_info(ctypes.Structure):
     """The place of a die in an A3 super pod."""
 

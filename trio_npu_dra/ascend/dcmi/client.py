@@ -18,6 +18,7 @@ from trio_npu_dra.ascend.dcmi._answers import NONE, counted, fault_event, known,
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._library import Library, load
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotReady, NotSupported
+from trio_npu_dra.ascend.dcmi.roce_port import RocePortCalls
 from trio_npu_dra.ascend.dcmi.types import (
     NO_ANSWER,
     ChipInfo,
@@ -57,7 +58,7 @@ _callbacks: Final[list[Any]] = []
 """The library calls these until the process ends: it has no way to unsubscribe."""
 
 
-class Dcmi(PartitionCalls):
+class Dcmi(PartitionCalls, RocePortCalls):
     """The DCMI calls of this driver, in the generation that serves the node's chips.
 
     Every method raises `DcmiError` (or a subclass that says what to do) for a code other than 0,
@@ -293,10 +294,6 @@ class Dcmi(PartitionCalls):
     def error_text(self, chip: ChipRef, code: int) -> str:
         """The vendor's words for a fault code."""
         return self._text(f.ERROR_TEXT, chip, code)
-
-    def network_health(self, chip: ChipRef) -> int:
-        """0 or 6 (being set up): the chip's RoCE port is fine. Can block long on a dropped card."""
-        return self._int(f.NETWORK_HEALTH, chip)
 
     def boot_status(self, chip: ChipRef) -> int:
         """0 not started, 1 BIOS, 2 system starting, 3 finished, 16 services up."""

@@ -6,7 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Final, NamedTuple, TypeAlias
+
+IpInterface: TypeAlias = IPv4Interface | IPv6Interface
+"""An address with its network."""
+
+IpAddress: TypeAlias = IPv4Address | IPv6Address
 
 NO_ANSWER: Final = -1
 """Stands in the list of cards for one that did not answer `init`."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Sequence
 from enum import IntEnum
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.lab.simulator.fault_control import FaultControl, Severity
+from trio_npu_dra.lab.simulator.initial_state import address_values
 from trio_npu_dra.lab.simulator.layout import (
     BOARD,
     DEVICE,
@@ -126,6 +128,15 @@ class BoardControl(FaultControl, RuleControl, VnpuControl):
     def set_network_health(self, device: int, status: int) -> None:
         """Set the RoCE port's health: 0 fine, 3 unreachable, 6 starting."""
         self._put(device, network_health=status)
+
+    def set_address(
+        self,
+        device: int,
+        address: IPv4Interface | IPv6Interface | None,
+        gateway: IPv4Address | IPv6Address | None = None,
+    ) -> None:
+        """Give the RoCE port an address in place of the one that it has; None takes it away."""
+        self._put(device, **address_values(address, gateway))
 
     def set_hccs_status(self, device: int, status: int) -> None:
         """Set the state of a chip's HCCS links: 0 to 2 starting, 3 up."""

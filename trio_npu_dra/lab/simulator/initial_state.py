@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from pathlib import Path
 
 from trio_npu_dra.lab.simulator.layout import (
@@ -110,8 +111,8 @@ def _device(profile: Profile, device: DeviceFacts) -> dict[str, Value]:
         "die": [int(word, 16) for word in device.die_id],
         "aicore_count": chip.ai_cores,
         "sdid": device.sdid or 0,
-        "ip": list(device.ip.ip.packed) if device.ip else [0] * 4,
-        "ip_mask": list(device.ip.netmask.packed) if device.ip else [0] * 4,
+        **address_values(device.ip),
+        "mac": [*b"\x02N", *(device.ip.ip.packed if device.ip else bytes(4))],
         "cpu_list": profile.cpus.get(device.numa_node or 0, ""),
         "serial_number": device.serial_number or f"SIM{device.physical_id:08d}",
         "forced_health": NONE,
@@ -124,6 +125,26 @@ def _device(profile: Profile, device: DeviceFacts) -> dict[str, Value]:
         **_pci_place(device.pci),
         **_memory(profile, device),
     }
+
+
+def address_values(
+    address: IPv4Interface | IPv6Interface | None,
+    gateway: IPv4Address | IPv6Address | None = None,
+) -> dict[str, Value]:
+    """What a device has of the address of its RoCE port."""
+    if address is None:
+        return {"ip_version": 0}
+    prefix = bytes([address.network.prefixlen])
+    return {
+        "ip_version": address.version,
+        "ip": _padded(address.ip.packed),
+        "ip_mask": _padded(address.netmask.packed if address.version == 4 else prefix),
+        "gateway": _padded(gateway.packed if gateway else b""),
+    }
+
+
+def _padded(address: bytes) -> list[int]:
+    return list(address.ljust(16, b"\0"))
 
 
 def _pci_place(address: str) -> dict[str, Value]:

@@ -13,7 +13,7 @@
 #define BOARD_FILE "board.state"
 #define BOARD_DEV_LINK "npu_board.state" /* the same file, where the driver's folder is read-only */
 #define BOARD_MAGIC "NPUBOARD"
-#define BOARD_VERSION 5u
+#define BOARD_VERSION 6u
 #define BOARD_DEVICES 64
 #define BOARD_FAULTS 128
 #define BOARD_PROCESSES 64
@@ -66,8 +66,11 @@ struct board_device {
     uint32_t die[5];
     uint32_t aicore_count;
     uint32_t sdid;
-    uint8_t ip[4];      /* of the RoCE port; 0.0.0.0: none */
-    uint8_t ip_mask[4];
+    uint32_t ip_version; /* of the RoCE port's address, 4 or 6; 0: it has none */
+    uint8_t ip[16];
+    uint8_t ip_mask[16]; /* of IPv6 the first byte is the length of the prefix */
+    uint8_t gateway[16];
+    uint8_t mac[6]; /* of the RoCE port */
     char cpu_list[64]; /* empty: the call is not supported */
     char serial_number[64];
 

@@ -1,0 +1,65 @@
+"""Read the addresses of one chip's RoCE port, synchronously: run these on the DCMI worker."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+
+from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
+from trio_npu_dra.ascend.hccn_conf import HCCN_CONF, read_hccn_conf
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import Chip, ChipNetwork
+from trio_npu_dra.ascend.tolerant_reader import TolerantReader
+from trio_npu_dra.ascend.traits import TRAITS
+from trio_npu_dra.kit.base.errors import StorageError
+
+log = logging.getLogger(__name__)
+
+
+def read_network(
+    dcmi: Dcmi, host: Host, chip: Chip, known: ChipNetwork | None, facts: TolerantReader
+) -> ChipNetwork | None:
+    """The addresses of a chip's RoCE port; *known* is what was read before.
+
+    Its IPv4 address, or its IPv6 address if it has no other, as Huawei's device plugin has it.
+    Where the library has no call for an address, that of `/etc/hccn.conf` counts.
+    """
+    if not TRAITS[chip.family].has_network_port:
+        return None
+    return facts.read("address", known, _network, dcmi, host, chip)
+
+
+def _network(dcmi: Dcmi, host: Host, chip: Chip) -> ChipNetwork | None:
+    try:
+        address = dcmi.address(chip.ref, 4) or dcmi.address(chip.ref, 6)
+    except NotSupported as error:
+        return _written(host, chip, why=str(error))
+    if address is None:
+        return None
+    network = ChipNetwork(addresses=(address,))
+    with suppress(DcmiError):  # then it is not known, and the address is
+        network = replace(network, mac=dcmi.mac_address(chip.ref))
+    with suppress(DcmiError):
+        network = replace(network, gateway=dcmi.gateway(chip.ref, address.version))
+    return network
+
+
+def _written(host: Host, chip: Chip, *, why: str) -> ChipNetwork | None:
+    """What the file says of a chip's port."""
+    try:
+        network = read_hccn_conf(host).get(chip.physical_id)
+    except StorageError as error:
+        log.debug("file not read", extra={"path": HCCN_CONF, "error": str(error)})
+        return None
+    if network is not None:
+        _say_source(why)
+    return network
+
+
+@cache
+def _say_source(why: str) -> None:
+    """Log once that the addresses are those of a file: ports may have others."""
+    log.warning("addresses of NPUs are taken from a file", extra={"path": HCCN_CONF, "why": why})
