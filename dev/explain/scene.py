@@ -31,8 +31,7 @@ def scene() -> list[Wire]:
     }
     tight = [{**RING}]
     return [
-        node("n1"),
-        node("n2"),
+        *(node(name, labels={"node.kubernetes.io/instance-type": "ki1"}) for name in ("n1", "n2")),
         class_(),
         slice_("n1-0", *(_npu(number, memory="64Gi") for number in range(8))),
         slice_("n2-0", _npu(0), _npu(1), _npu(2), unhealthy, node="n2"),

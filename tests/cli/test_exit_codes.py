@@ -15,7 +15,10 @@ Main = Callable[[list[str]], int]
 COMMANDS: list[tuple[Main, list[str]]] = [
     (npu_dra.main, []),
     *((npu_dra.main, [command]) for command in npu_dra.COMMANDS),
-    *((kubectl_npu.main, words) for words in ([], ["node"], ["explain"], ["why-unhealthy"])),
+    *(
+        (kubectl_npu.main, words)
+        for words in ([], ["node"], ["explain"], ["why-unhealthy"], ["groups"])
+    ),
 ]
 PAGE = Path(__file__).parents[2] / "docs/reference/flags.md"
 WRONG_CLAIM = """\

@@ -63,7 +63,12 @@ def test_each_field_of_an_explanation_is_documented(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(
     ("words", "kind"),
-    [((), "Fleet"), (("node", "n1"), "Fleet"), (("why-unhealthy", "n2/npu-3"), "Diagnosis")],
+    [
+        ((), "Fleet"),
+        (("node", "n1"), "Fleet"),
+        (("why-unhealthy", "n2/npu-3"), "Diagnosis"),
+        (("groups", "node.kubernetes.io/instance-type"), "NodeGroups"),
+    ],
 )
 def test_each_field_of_the_other_answers_is_documented(
     cluster: Cluster, words: tuple[str, ...], kind: str

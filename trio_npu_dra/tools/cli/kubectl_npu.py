@@ -84,13 +84,14 @@ def parser() -> CommandLine:
             "node NAME": "one node: its NPUs and how they are connected",
             "explain POD|CLAIM": "why it waits, or what it has; also pod/NAME, claim/NAME",
             "why-unhealthy DEVICE": "what is wrong with it, and whom it touches; NODE/DEVICE",
+            "groups LABEL": "nodes that differ from others with the same value of the label",
         },
     )
     made.add_argument("--version", action="version", version=f"kubectl-npu {full_version()}")
     made.add_argument(
         "command",
         nargs="?",
-        choices=("list", "node", "explain", "why-unhealthy"),
+        choices=("list", "node", "explain", "why-unhealthy", "groups"),
         default="list",
         metavar="COMMAND",
     )
@@ -213,6 +214,8 @@ async def _answer(client: KubeClient, asked: argparse.Namespace) -> Output:
             return await _explain(client, asked)
         case "why-unhealthy":
             return await npu_answers.why_unhealthy(client, asked.name, asked.driver)
+        case "groups":
+            return await npu_answers.node_groups(client, asked.name, asked.driver)
     return await npu_answers.overview(client, asked.driver, is_wide=asked.output == "wide")
 
 

@@ -10,6 +10,7 @@ __all__ = [
     "explain",
     "fleet",
     "gather",
+    "groups",
     "inventory",
     "matching",
     "objects",

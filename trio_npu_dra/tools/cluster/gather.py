@@ -48,9 +48,18 @@ async def read_devices(client: KubeClient) -> tuple[ClusterView, dict[type[KubeO
     slices = await _all(client, AnySlice)
     claims = await _all(client, Claim)
     versions: dict[type[KubeObject], str] = {AnySlice: slices.version, Claim: claims.version}
-    doubts: list[Said] = [*_unread(AnySlice, slices), *_unread(Claim, claims)]
+    doubts: list[Said] = [*unread(AnySlice, slices), *unread(Claim, claims)]
     tainted = with_rules(slices.objects, await _taint_rules(client, doubts))
     return ClusterView(slices=tainted, claims=claims.objects, doubts=tuple(doubts)), versions
+
+
+async def read_nodes(client: KubeClient) -> Listed[FullNode]:
+    """All nodes.
+
+    Raises:
+        KubeError: Refused or unreachable.
+    """
+    return await _all(client, FullNode)
 
 
 async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
@@ -61,7 +70,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
     """
     devices, _ = await read_devices(client)
     classes = await _all(client, DeviceClass)
-    doubts: list[Said] = [*devices.doubts, *_unread(DeviceClass, classes)]
+    doubts: list[Said] = [*devices.doubts, *unread(DeviceClass, classes)]
     nodes = await _if_allowed(client, FullNode, doubts, "labels, taints and resources of nodes")
     pods = await _if_allowed(
         client, Pod, doubts, "what other pods use of resources", field_selector=_RUNNING
@@ -110,7 +119,7 @@ async def namespaces_of(client: KubeClient, kind: type[KubeObject], name: str) -
     return (*read, *(one.namespace for one in found.unread))
 
 
-def _unread(kind: type[K], found: Listed[K]) -> Iterator[Said]:
+def unread(kind: type[K], found: Listed[K]) -> Iterator[Said]:
     """What follows from unreadable objects."""
     for one in found.unread[:_FEW]:
         looks = _LOOKS.get(kind, "it looks absent")
@@ -150,7 +159,7 @@ async def _if_allowed(
     except Forbidden:
         doubts.append(_may_not("list", kind, what))
         return None
-    doubts += _unread(kind, found)
+    doubts += unread(kind, found)
     return found.objects
 
 

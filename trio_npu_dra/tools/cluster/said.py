@@ -6,9 +6,11 @@ The facts are named as there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, Final, Self
+
+_NAMES: Final = 8
 
 
 class Code(StrEnum):
@@ -42,6 +44,13 @@ class Said(str):
     def within(self, text: str) -> Said:
         """A longer text with the same code and facts."""
         return Said(text, self.code, **self.facts)
+
+
+def few(names: Sequence[str]) -> str:
+    """`npu-0, npu-1`, with a limit."""
+    if len(names) <= _NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES} more"
 
 
 class SaidError(Exception):
@@ -182,6 +191,25 @@ class Obstacle(Code):
         *("resource", "left", "total", "wanted"),
     )
     DEVICES_ELSEWHERE = "DevicesElsewhere", "the claim has devices of other nodes", "claim"
+
+
+class Difference(Code):
+    """How a node differs from the others of its group."""
+
+    LACKS = "DevicesMissing", "it lacks devices of most nodes", "devices"
+    ADDS = "DevicesAdded", "it has devices that most nodes lack", "devices"
+    FACT = (
+        "FactDiffers",
+        "an attribute, a capacity or what devices take of a counter",
+        *("devices", "fact", "value", "usual"),
+    )
+    JOINED = "JoinedDifferently", "its devices have equal values in other groups", "attribute"
+    COUNTERS = "CountersDiffer", "it has more or less to share out", "counterSets"
+    TAINTED = (
+        "DevicesTainted",
+        "taints keep claims away; a new node would seem to have them",
+        "devices",
+    )
 
 
 class Doubt(Code):

@@ -8,10 +8,9 @@ from trio_npu_dra.kit.api.objects import Event
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep, Loss
 from trio_npu_dra.tools.cluster.explain.wanted import Wanted
 from trio_npu_dra.tools.cluster.inventory import DeviceId
-from trio_npu_dra.tools.cluster.said import Code, Lost, Said, Step, Why
+from trio_npu_dra.tools.cluster.said import Code, Lost, Said, Step, Why, few
 
 _LOSSES = 3
-_NAMES = 8
 _SHORT: dict[Code, Why] = {
     Step.PUBLISHED: Why.FEW_PUBLISHED,
     Step.CLASS: Why.FEW_OF_CLASS,
@@ -47,7 +46,7 @@ def names_of(devices: Iterable[DeviceId]) -> str:
     pools: dict[str, list[str]] = {}
     for device in devices:
         pools.setdefault(device.pool, []).append(device.name)
-    return "; ".join(f"{_few(names)} of {pool}" for pool, names in _some(pools.items()))
+    return "; ".join(f"{few(names)} of {pool}" for pool, names in _some(pools.items()))
 
 
 def _some(pools: Iterable[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
@@ -56,12 +55,6 @@ def _some(pools: Iterable[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]
         return listed
     rest = sum(len(names) for _, names in listed[_LOSSES:])
     return [*listed[:_LOSSES], (counted(len(listed) - _LOSSES, "more pool"), [f"{rest} more"])]
-
-
-def _few(names: Sequence[str]) -> str:
-    if len(names) <= _NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[:_NAMES])} and {len(names) - _NAMES} more"
 
 
 def loss_words(losses: Sequence[Loss], *, more: bool = False) -> str:
