@@ -32,6 +32,7 @@ _EVENT: Final = {
 _HOLDER: Final = {
     "claim": "`NAMESPACE/NAME` of a claim that has it",
     "pods[]": "the pods of that namespace that may use the claim",
+    "podGroups[]": "the PodGroups there of which all pods may",
 }
 _ROW: Final = {
     **_DEVICE,
@@ -86,6 +87,7 @@ FIELDS: Final = {
         "claims[].name": "`NAMESPACE/NAME`",
         "claims[].allocated": "whether it has devices",
         "claims[].pods[]": "the pods that may use them",
+        "claims[].podGroups[]": "the PodGroups of which all pods may",
         "claims[].devices[]": "its devices",
         **{f"claims[].devices[].{name}": meaning for name, meaning in _DEVICE.items()},
         "claims[].devices[].request": "for which request; `REQUEST/SUBREQUEST` if it had choices",
@@ -163,7 +165,7 @@ FACTS: Final = {
     "expression": "the CEL, in one line",
     "fact": "the name of the attribute or capacity; `counter NAME` for what is taken of a counter",
     "gates": "their names",
-    "holders": "a list of claims, each with `claim` and `pods`",
+    "holders": "a list of claims, each with `claim`, `pods` and `podGroups`",
     "kind": "of the object",
     "label": "its key",
     "left": "what is left: devices, or an amount; of `ShareTooSmall` amounts by name",

@@ -88,6 +88,13 @@ def test_one_pod_has_no_rival() -> None:
     assert noticed(others) is None
 
 
+def test_a_pod_group_has_several_pods() -> None:
+    """The claim is reserved for the group and names none of its pods."""
+    found = noticed(reserved(claim("a", result("npu-1")), "train", resource="podgroups"))
+    assert found is not None
+    assert found.pods == ("PodGroup train",)
+
+
 async def test_a_claim_that_is_read_is_noted_while_it_is_held(node: NodeOnDisk) -> None:
     """A claim that is read again and has one pod then, or is held no more, is forgotten."""
     ledger = node.ledger()

@@ -75,6 +75,13 @@ def test_a_claim_holds_what_it_was_given_and_not_what_that_blocks() -> None:
     assert [line.split()[1] for line in wide] == ["DEVICE", "npu-0"]
 
 
+def test_a_pod_group_that_has_a_claim_is_named() -> None:
+    """The claim names none of its pods."""
+    train = held(0, name="train")
+    train["status"]["reservedFor"] = [{"resource": "podgroups", "name": "gang", "uid": "g"}]
+    assert _said(slice_("s1", npu(0)), train)[-1] == "claim default/train (PodGroup gang) n1 npu-0"
+
+
 def test_a_claim_that_looks_on_is_told_from_one_that_has_the_device() -> None:
     """Else an NPU would seem to be given twice."""
     lines = _said(slice_("s1", npu(0), npu(1)), held(0), _looking("npu-0", "npu-1"))

@@ -32,6 +32,7 @@ from trio_npu_dra.tools.cluster.said import Outcome
 NAME = "huawei.com/Ascend910"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": "uid-train"}
+GROUP = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": "gang", "uid": "g"}
 
 
 def of_pod(*objects: Wire, **spec: Any) -> PodClaims:
@@ -49,7 +50,8 @@ def of_template(*objects: Wire, made: str | None) -> PodClaims:
         ],
     }
     named = [{"name": "npu", "resourceClaimTemplateName": "one-npu"}]
-    return of_pod(*objects, resourceClaims=named, status=status)
+    group = {"podGroupName": "gang"}
+    return of_pod(*objects, resourceClaims=named, status=status, schedulingGroup=group)
 
 
 def test_a_claim_that_the_controller_did_not_need_to_make_is_not_missed() -> None:
@@ -57,9 +59,12 @@ def test_a_claim_that_the_controller_did_not_need_to_make_is_not_missed() -> Non
     assert of_template(made=None) == PodClaims(claims={})
 
 
-@pytest.mark.parametrize(("owners", "is_mine"), [([OWNER], True), ([], False)])
+@pytest.mark.parametrize(
+    ("owners", "is_mine"),
+    [([OWNER], True), ([GROUP], True), ([GROUP | {"name": "other"}], False), ([], False)],
+)
 def test_a_claim_of_a_template_has_the_pod_as_its_owner(owners: list[Wire], is_mine: bool) -> None:
-    """Another that has the name by chance does not count."""
+    """Or the pod's PodGroup. Another that has the name by chance does not count."""
     found = of_template(claim("train-npu-x", ask(), ownerReferences=owners), made="train-npu-x")
 
     assert [one.metadata.name for one in found.claims.values()] == ["train-npu-x"]
@@ -85,6 +90,15 @@ def test_a_claim_has_no_more_users_than_the_api_server_lets_it(
     found = of_pod(allocated(claim("npu", ask()), "npu-0", users=users))
 
     assert bool(found.problem) is is_full
+
+
+def test_a_full_claim_is_open_to_the_pods_of_its_group() -> None:
+    """The group is one user, and its pods are none."""
+    full = allocated(claim("npu", ask()), "npu-0", users=[f"other-{at}" for at in range(255)])
+    full["status"]["reservedFor"].append({"resource": "podgroups", "name": "gang", "uid": "g"})
+
+    assert of_pod(full, schedulingGroup={"podGroupName": "gang"}).problem is None
+    assert of_pod(full, schedulingGroup={"podGroupName": "other"}).problem
 
 
 def test_the_first_problem_is_the_one_that_is_said() -> None:

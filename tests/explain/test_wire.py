@@ -113,7 +113,7 @@ def test_the_pod_of_the_page_as_data(cluster: Cluster) -> None:
     assert request["firstTooFew"] == 5
     assert request["steps"][3]["losses"][0]["values"] == {"memCapacity": 32 * 2**30}
     assert held["reason"] == infer["reason"] == "Held"
-    assert held["holders"] == [{"claim": "default/train", "pods": ["train-0"]}]
+    assert held["holders"] == [{"claim": "default/train", "pods": ["train-0"], "podGroups": []}]
     assert [one["name"] for one in infer["devices"]] == ["npu-4", "npu-5"]
     assert len(answer["helps"]) == 3
     assert answer["helps"][0] == {"action": "DeleteClaim", "claim": "default/infer", "node": "n1"}

@@ -140,7 +140,9 @@ async def test_a_claim_that_several_pods_have_is_told(
     (event,) = server.events.values()
     assert (event.involved_object.kind, event.involved_object.name) == ("ResourceClaim", "one")
     assert (event.type, event.reason) == ("Warning", "NpuForSeveralPods")
-    assert event.message.startswith("npu-1: reserved for 3 pods (a; b; c), but the Ascend driver")
+    assert event.message.startswith(
+        "npu-1: reserved for several pods (a; b; c), but the Ascend driver"
+    )
 
     await reserve(*(f"pod-{number:060}" for number in range(256)))
     mock_clock.jump(PAUSE_SECONDS)
@@ -157,7 +159,7 @@ def test_a_partition_is_for_one_pod_though_its_chip_is_shared() -> None:
     chip = replace(split(die(0), partition(100)), device_share=True)
     item = shared_news(claim, a3(chip, policy=MultiDiePolicy.INDEPENDENT), ())
     assert item is not None
-    assert item.message.startswith("npu-0-vnpu-100: reserved for 2 pods")
+    assert item.message.startswith("npu-0-vnpu-100: reserved for several pods")
 
 
 async def test_a_storm_is_a_bounded_number_of_writes(

@@ -1,8 +1,8 @@
 """Notices claims of several pods: one container at a time can open an NPU.
 
-A claim names the pods for which it is reserved, so the driver needs no right to read pods. Each
-read of a claim notices them: at prepare, and every ten minutes when `orphans` looks for the claim.
-The kubelet does not call when a second pod uses a prepared claim.
+A claim names the pods or PodGroups for which it is reserved, so the driver needs no right to read
+pods. Each read of a claim notices them: at prepare, and every ten minutes when `orphans` looks for
+the claim. The kubelet does not call when a second pod uses a prepared claim.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from trio_npu_dra.kit.kubelet.driver import ClaimRef
 def shared_claim(claim: ResourceClaim, *, driver_name: str, pool_name: str) -> SharedClaim | None:
     """The devices that several pods of a claim contend for (pure); None without any.
 
+    A PodGroup counts as several pods: the claim does not say how many it has.
     Devices that the claim's config shares are meant for several pods. A claim that cannot be
     prepared has no devices.
     """
     uid = claim.metadata.uid
-    pods = sorted(user.name for user in claim.status.reserved_for if user.resource == "pods")
-    if len(pods) < 2 or not uid:
+    pods = sorted(claim.status.users("pods"))
+    groups = sorted(f"PodGroup {name}" for name in claim.status.users("podgroups"))
+    if (len(pods) < 2 and not groups) or not uid:
         return None
     ref = ClaimRef(namespace=claim.metadata.namespace or "", name=claim.metadata.name, uid=uid)
     try:
@@ -44,7 +46,7 @@ def shared_claim(claim: ResourceClaim, *, driver_name: str, pool_name: str) -> S
     if not devices:
         return None
     holder = Holder(kind=HolderKind.CLAIM, namespace=ref.namespace, name=ref.name, uid=uid)
-    return SharedClaim(holder=holder, devices=tuple(devices), pods=tuple(pods))
+    return SharedClaim(holder=holder, devices=tuple(devices), pods=(*groups, *pods))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

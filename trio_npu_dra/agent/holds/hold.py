@@ -78,7 +78,7 @@ class SharedClaim:
         holder: The claim.
         devices: Its devices of this driver, without those of admin access and those that are made
             for several pods: shares, and devices that its config shares.
-        pods: Their names, sorted.
+        pods: Their names, sorted, after `PodGroup NAME` for all pods of one.
     """
 
     holder: Holder

@@ -85,7 +85,7 @@ def shared_news(claim: SharedClaim, board: Board, holds: Iterable[Hold]) -> News
     if not devices:
         return None
     others = f" and {len(devices) - 1} more" if devices[1:] else ""
-    start = f"{devices[0]}{others}: reserved for {len(claim.pods)} pods ("
+    start = f"{devices[0]}{others}: reserved for several pods ("
     advice = (
         "), but the Ascend driver lets one container at a time open an NPU; in all others it is "
         "busy (-8020) until that one ends. Give each pod a claim of its own"

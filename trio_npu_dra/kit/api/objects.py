@@ -314,7 +314,11 @@ class Allocation(ApiModel):
 
 
 class Consumer(ApiModel):
-    """status.reservedFor[]: a user of the claim, as a rule a pod (*resource* `pods`)."""
+    """status.reservedFor[]: a user of the claim.
+
+    A pod (*resource* `pods`) or, with the feature gate DRAWorkloadResourceClaims, every pod of a
+    PodGroup (`podgroups`).
+    """
 
     resource: str
     name: str
@@ -361,6 +365,11 @@ class ResourceClaimStatus(ApiModel):
 
     allocation: Allocation | None = None
     reserved_for: Items[Consumer] = ()
+
+    def users(self, resource: str) -> tuple[str, ...]:
+        """The names of those users that are `pods`, or `podgroups`."""
+        return tuple(one.name for one in self.reserved_for if one.resource == resource)
+
     devices: Items[DeviceStatus] = ()
 
 

@@ -104,8 +104,9 @@ def explanation_wire(explanation: Explanation, about: KubeObject) -> Wire:
 def _claim(report: ClaimReport) -> Wire:
     return {
         "name": report.title,
-        "allocated": report.users is not None,
-        "pods": list(report.users or ()),
+        "allocated": report.pods is not None,
+        "pods": list(report.pods or ()),
+        "podGroups": list(report.pod_groups),
         "devices": [_given(one) for one in report.given],
         "requests": [_funnel(one) for one in report.funnels],
     }
@@ -213,7 +214,11 @@ def _plain(value: Any) -> Any:
                 "since": value.time_added,
             }
         case Allotment():
-            found = {"claim": value.claim, "pods": list(value.pods)}
+            found = {
+                "claim": value.claim,
+                "pods": list(value.pods),
+                "podGroups": list(value.pod_groups),
+            }
         case Mapping():
             found = {name: _plain(one) for name, one in value.items()}
         case list() | tuple():

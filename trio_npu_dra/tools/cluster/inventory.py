@@ -49,11 +49,13 @@ class Allotment:
     Attributes:
         claim: `namespace/name`.
         pods: Names of the pods that may use the claim.
+        pod_groups: Names of PodGroups of which all pods may.
         result: What was allocated.
     """
 
     claim: str
     pods: tuple[str, ...]
+    pod_groups: tuple[str, ...]
     result: AllocationResult
 
     @property
@@ -62,6 +64,7 @@ class Allotment:
         notes = []
         if self.pods:
             notes.append(f"pod{'s' * (len(self.pods) > 1)} {', '.join(self.pods)}")
+        notes += [f"PodGroup {name}" for name in self.pod_groups]
         if self.result.admin_access:
             notes.append("admin access")
         return f"claim {self.claim}" + (f" ({'; '.join(notes)})" if notes else "")
@@ -125,10 +128,14 @@ def allotments(claims: Iterable[Claim]) -> Mapping[DeviceId, tuple[Allotment, ..
     for claim in claims:
         if (allocation := claim.status.allocation) is None:
             continue
-        pods = tuple(one.name for one in claim.status.reserved_for if one.resource == "pods")
         for result in allocation.devices.results:
             device = DeviceId(result.driver, result.pool, result.device)
-            held = Allotment(claim=claim.title, pods=pods, result=result)
+            held = Allotment(
+                claim=claim.title,
+                pods=claim.status.users("pods"),
+                pod_groups=claim.status.users("podgroups"),
+                result=result,
+            )
             found.setdefault(device, []).append(held)
     return {device: tuple(held) for device, held in found.items()}
 

@@ -76,6 +76,12 @@ class SchedulingGate(ApiModel):
     name: str
 
 
+class SchedulingGroup(ApiModel):
+    """spec.schedulingGroup."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(pods.PodSpec):
     """spec of a Pod."""
 
@@ -90,6 +96,7 @@ class PodSpec(pods.PodSpec):
     overhead: pods.Quantities = Field(default_factory=dict)
     resource_claims: Items[PodClaim] = ()
     scheduling_gates: Items[SchedulingGate] = ()
+    scheduling_group: SchedulingGroup = Field(default_factory=SchedulingGroup)
     topology_spread_constraints: Items[Any] = ()
 
 

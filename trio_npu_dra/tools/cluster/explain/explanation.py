@@ -75,23 +75,26 @@ class ClaimReport:
 
     Attributes:
         title: `namespace/name`.
-        users: The pods that may use its devices; None if it is not allocated.
+        pods: Names of the pods that may use its devices; None if it is not allocated.
+        pod_groups: Names of PodGroups of which all pods may.
         given: Its devices, if it is allocated.
         funnels: For each request and subrequest; if it is allocated, as if it were not.
     """
 
     title: str
-    users: tuple[str, ...] | None = None
+    pods: tuple[str, ...] | None = None
+    pod_groups: tuple[str, ...] = ()
     given: tuple[GivenDevice, ...] = ()
     funnels: tuple[Funnel, ...] = ()
 
     @property
     def state(self) -> str:
         """`has 4 devices; used by train-0`."""
-        if self.users is None:
+        if self.pods is None:
             return "is not allocated"
         count = len(self.given)
-        used = f"used by {', '.join(self.users)}" if self.users else "no pod uses it now"
+        users = (*self.pods, *(f"PodGroup {name}" for name in self.pod_groups))
+        used = f"used by {', '.join(users)}" if users else "no pod uses it now"
         return f"has {count} device{'' if count == 1 else 's'}; {used}"
 
 
@@ -133,7 +136,8 @@ def given_report(claim: Claim, devices: Mapping[DeviceId, PlacedDevice]) -> Clai
         return ClaimReport(title=claim.title)
     return ClaimReport(
         title=claim.title,
-        users=tuple(one.name for one in claim.status.reserved_for),
+        pods=claim.status.users("pods"),
+        pod_groups=claim.status.users("podgroups"),
         given=tuple(_given(result, devices) for result in allocation.devices.results),
     )
 

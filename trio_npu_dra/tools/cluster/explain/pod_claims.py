@@ -80,15 +80,26 @@ def _problem(pod: Pod, one: PodClaim, claim: Claim) -> Said | None:
         return Said(f"{subject} is being deleted", Why.CLAIM_DELETED, claim=claim.title)
     if one.resource_claim_template_name and not _is_owned(claim, pod):
         return Said(f"{subject} was not made for this pod", Why.CLAIM_OF_OTHER, claim=claim.title)
-    users = {user.uid for user in claim.status.reserved_for}
-    if claim.status.allocation and len(users) >= _CONSUMERS_LIMIT and pod.metadata.uid not in users:
+    users = claim.status.reserved_for
+    is_user = any(one.uid == pod.metadata.uid for one in users) or (
+        pod.spec.scheduling_group.pod_group_name in claim.status.users("podgroups")
+    )
+    if claim.status.allocation and len(users) >= _CONSUMERS_LIMIT and not is_user:
         text = f"{subject} has {len(users)} users, and no more are allowed"
         return Said(text, Why.CLAIM_FULL, claim=claim.title, pods=len(users))
     return None
 
 
 def _is_owned(claim: Claim, pod: Pod) -> bool:
-    return any(owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
+    """Whether the claim was made of a template for the pod, or for all pods of its PodGroup.
+
+    A pod does not know the UID of its group (k8s.io/dynamic-resource-allocation, `IsForPod`).
+    """
+    group = "PodGroup", pod.spec.scheduling_group.pod_group_name
+    return any(
+        owner.uid == pod.metadata.uid or (owner.kind, owner.name) == group
+        for owner in claim.metadata.owner_references
+    )
 
 
 def class_of(resource: str, classes: Mapping[str, DeviceClass]) -> str | None:
