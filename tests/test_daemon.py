@@ -13,7 +13,7 @@ from dev.rig.waiting import until
 from trio_npu_dra.agent import daemon
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.ascend.dcmi.errors import LibraryMissing
-from trio_npu_dra.kit.api.objects import Event, ResourceSlice
+from trio_npu_dra.kit.api.objects import Event, Node, ResourceSlice
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     Claim,
     NodePrepareResourceResponse,
@@ -77,6 +77,59 @@ async def test_a_start_asks_the_api_server_five_times(rig: Rig) -> None:
         await until(lambda: asked().total() >= 4)
         await wait_all_tasks_blocked(0.02)
         assert asked() == look
+
+
+async def test_the_node_is_labelled_before_the_first_slice(rig: Rig) -> None:
+    """That costs a restart one request; the labels stay at a stop, and go with the last chip."""
+    rig.label_node = True
+
+    def asked() -> list[str]:
+        return [
+            f"{one.verb} {one.path.split('/')[-1]}"
+            for one in rig.api.requests
+            if "dryRun" not in one.query and ("/nodes/" in one.path or "slices" in one.path)
+        ]
+
+    look = [f"get {NODE}", f"get {NODE}", "list resourceslices", "watch resourceslices"]
+    first = [f"patch {NODE}", "create resourceslices"]
+    async with rig.registered():
+        await until(lambda: len(asked()) >= 6)
+        assert sorted(asked()) == sorted(look + first)
+        assert asked().index(first[0]) < asked().index(first[1])
+    facts = {"chip": "910B4", "count": "8", "driver-version": "24.1.rc2", "model": "Ascend910B"}
+    wanted = {f"{DRIVER}/{name}": fact for name, fact in facts.items()}
+    assert labels(rig) == wanted
+    rig.api.requests.clear()
+    async with rig.registered():
+        await until(lambda: len(asked()) >= 4)
+        await wait_all_tasks_blocked(0.02)
+        assert sorted(asked()) == look
+        with rig.board.control() as control:
+            control.set_gone(7)
+            await until(lambda: labels(rig) == wanted | {f"{DRIVER}/count": "7"})
+            for number in range(7):
+                control.set_gone(number)
+            await until(lambda: labels(rig) == {})
+
+
+async def test_neither_slices_nor_claims_wait_for_the_right_to_label(rig: Rig) -> None:
+    """The Node is labelled soon after the right is there."""
+    rig.label_node = True
+    slices = {"create", "list", "update", "watch"}
+    rig.api.rights = {"nodes": {"get"}, "resourceclaims": {"get"}, "resourceslices": slices}
+    async with rig.registered() as kubelet:
+        await rig.published()
+        claim = rig.claim("a", "npu-3")
+        assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+        assert labels(rig) == {}
+        rig.api.rights = None
+        await until(lambda: f"{DRIVER}/model" in labels(rig))
+
+
+def labels(rig: Rig) -> dict[str, str]:
+    """Those of the Node."""
+    (node,) = rig.api.all(Node)
+    return node.metadata.labels
 
 
 async def test_a_separated_npu_is_told_shown_and_released(

@@ -61,6 +61,7 @@ class Rig:
     health_poll_interval: float = 0.1
     device_plugin: str = ""
     mindcluster_compat: bool = False
+    label_node: bool = False
     device_plugin_shares: int = 1
     sharing: Literal["none", "shares"] = "none"
     partitioning: Literal["none", "dynamic"] = "none"
@@ -103,6 +104,7 @@ class Rig:
             kubelet_pod_resources_directory_path=self.folder / "pod-resources",
             device_plugin=self.device_plugin,
             mindcluster_compat=self.mindcluster_compat,
+            label_node=self.label_node,
             device_plugin_shares=self.device_plugin_shares,
             cdi_root=self.folder / "cdi",
             kubeconfig=self.kubeconfig,

@@ -22,6 +22,7 @@ FLAGS: Final = {
     "device_plugin": "[Ask without a claim](../guides/without-a-claim.md)",
     "extra_mount": "[What a container gets](containers.md#more-of-the-host)",
     "http_port": "[Metrics and probes](../metrics.md)",
+    "label_node": "[Keep the pods of a job together](../guides/placement.md)",
     "partitioning": "[Partitions](partitions.md#cut-for-claims)",
     "sharing": "[Share an NPU](../guides/share.md#shares-that-the-scheduler-counts)",
     "taint_effect": "[Fault levels and taints](taints.md)",

@@ -1,4 +1,4 @@
-"""The agent of one node tells MindCluster of that node alone, and changes nothing else of it."""
+"""The agent of one node labels that node alone, and changes nothing else of it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from tests.admission.policy import ELSEWHERE, NODE, Object, Request, policies
-from tests.mindcluster.chips import a3, b4, duo, of_950
+from tests.mindcluster.chips import CHIPS, b4, every_label
 from trio_npu_dra.agent.mindcluster.device_info import NAME_PREFIX
-from trio_npu_dra.agent.mindcluster.node_facts import node_annotations, node_labels
+from trio_npu_dra.agent.mindcluster.node_facts import node_annotations
 
 Values = Mapping[str, str]
 
-POLICIES = policies("overlays/mindcluster")
-CHIPS = (b4(board_id=0x28), duo(0), a3(0), of_950(0))
+POLICIES = policies("node-labels", "overlays/mindcluster")
 NONE: Values = MappingProxyType({})
 POD_KEYS = ("huawei.com/AscendReal", "huawei.com/kltDev", "predicate-time")
 
@@ -48,8 +47,9 @@ def refusals(resource: str, *, new: Object | None, old: Object | None = None) ->
 def test_what_the_driver_writes_is_let_through() -> None:
     """Each label and annotation that a chip can tell: given, changed and taken away."""
     for chip in CHIPS:
-        written = node(labels=node_labels([chip]), annotations=node_annotations([chip]))
-        for old in (node(), node(labels=dict.fromkeys(node_labels([chip]), "x")), written):
+        labels = every_label(chip)
+        written = node(labels=labels, annotations=node_annotations([chip]))
+        for old in (node(), node(labels=dict.fromkeys(labels, "x")), written):
             assert refusals("nodes", new=written, old=old) == []
         assert refusals("nodes", new=node(), old=written) == []
     told = pod(annotations=dict.fromkeys(POD_KEYS, "Ascend910-4"))

@@ -23,8 +23,10 @@ pytestmark = pytest.mark.cluster
 __all__ = ["agent"]  # a fixture
 
 COMPAT = "NPU_DRA_MINDCLUSTER_COMPAT"
-OVERLAY = ROOT / "k8s/overlays/mindcluster"
-MANIFESTS = [OVERLAY / "rbac.yaml", OVERLAY / "own-node.yaml"]
+MANIFESTS = [
+    *(ROOT / f"k8s/node-labels/{name}.yaml" for name in ("rbac", "own-labels")),
+    *(ROOT / f"k8s/overlays/mindcluster/{name}.yaml" for name in ("rbac", "own-node")),
+]
 NOT_OURS: list[tuple[Object, str]] = [
     ({"metadata": {"labels": {"team": "mine"}}}, "may not write this label"),
     ({"metadata": {"labels": {"kubernetes.io/os": None}}}, "may not write this label"),

@@ -20,8 +20,8 @@ from dev.cluster.driver import ACCOUNT, Driver
 AGENT = "trio-npu-dra/"
 """How the driver calls itself to the server; the tests use its account too, with kubectl."""
 
-OPTIONAL = "overlays/mindcluster"
-"""The folder with rights that only some nodes' drivers have."""
+OPTIONAL = ("node-labels", "overlays/mindcluster")
+"""The folders with rights that only some nodes' drivers have."""
 
 Right = tuple[str, str, str]
 """Verb, API group, resource with its subresource: as RBAC writes them."""
@@ -33,10 +33,11 @@ def right(request: Request) -> Right:
     return (request.verb, request.group, resource or request.uri)
 
 
-def granted(folder: str = "base") -> set[Right]:
+def granted(*folders: str) -> set[Right]:
     """The rights of the driver's roles, which every test applies as they are."""
     roles = [
         about
+        for folder in folders
         for about in yaml.safe_load_all((ROOT / f"k8s/{folder}/rbac.yaml").read_text())
         if about["kind"] in {"ClusterRole", "Role"}
     ]
@@ -70,11 +71,11 @@ def test_driver_is_refused_nothing_and_uses_no_other_right(
     (rights / secrets.token_hex(8)).write_text(json.dumps(sorted(used)))
 
     assert [each for each in asked if each.code == 403] == []
-    assert used.keys() <= granted() | granted(OPTIONAL)
+    assert used.keys() <= granted("base", *OPTIONAL)
 
 
 @pytest.mark.when_all_have_run
 def test_no_right_is_idle(rights: Path) -> None:
     """A right that no test on a version used, in one session or several, is not needed."""
     used = {tuple(each) for session in rights.iterdir() for each in json.loads(session.read_text())}
-    assert used - granted(OPTIONAL) == granted()
+    assert used - granted(*OPTIONAL) == granted("base")

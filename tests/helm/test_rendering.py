@@ -21,6 +21,7 @@ from tests.helm.chart import (
     template,
     without_labels,
 )
+from tests.test_manifests import load
 from trio_npu_dra import __version__
 from trio_npu_dra.agent.flags import add_flags
 from trio_npu_dra.agent.settings import Settings
@@ -57,6 +58,7 @@ def settings_of(flags: Object) -> Settings:
         ("base", {}),
         ("overlays/open-metrics", {"networkPolicy": {"namespaces": []}}),
         ("overlays/simulator", SIMULATED),
+        ("overlays/label-node", {"flags": {"label-node": True}}),
         ("overlays/mindcluster", {"flags": {"device-plugin": ["all"], "mindcluster-compat": True}}),
     ],
 )
@@ -240,15 +242,20 @@ def test_parts_can_be_left_out(part: str, name: str, gone: set[str]) -> None:
     assert found == {key: everything[key] for key in found}
 
 
-def test_rights_of_mindcluster_never_come_without_their_policies() -> None:
+@pytest.mark.parametrize(
+    ("flags", "folders"),
+    [
+        ({"label-node": True}, ["node-labels"]),
+        ({"mindcluster-compat": True}, ["node-labels", "overlays/mindcluster"]),
+    ],
+)
+def test_rights_over_other_nodes_never_come_without_their_policies(
+    flags: Object, folders: list[str]
+) -> None:
     """Also where the base's are left out: they would be rights over every node and all pods."""
-    compat: Object = {"flags": {"device-plugin": ["all"], "mindcluster-compat": True}}
-    open_base = {"admissionPolicies": {"ownNode": False}}
-    base, found = rendered(open_base), rendered(open_base | compat)
-    wanted = objects((ROOT / "k8s/overlays/mindcluster/own-node.yaml").read_text("utf-8"))
-    rights = objects((ROOT / "k8s/overlays/mindcluster/rbac.yaml").read_text("utf-8"))
-    assert found.keys() - base.keys() == wanted.keys() | rights.keys()
-    assert {key: found[key] for key in wanted} == wanted
+    open_base: Object = {"admissionPolicies": {"ownNode": False}}
+    base, found = rendered(open_base), rendered(open_base | {"flags": flags})
+    assert {key: found[key] for key in found.keys() - base.keys()} == load(*folders)
 
 
 def test_network_policy_names_each_namespace() -> None:

@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from dev.site.unhealthy_boards import fault, npu
-from trio_npu_dra.ascend.model import Chip, ChipFamily, ChipHealth
+from trio_npu_dra.agent.mindcluster.node_facts import node_labels
+from trio_npu_dra.agent.report.node_labels import board_labels
+from trio_npu_dra.ascend.model import Board, Chip, ChipFamily, ChipHealth
 
-__all__ = ["RESOURCE", "a3", "b4", "duo", "fault", "of_950", "unhealthy"]
+__all__ = ["CHIPS", "RESOURCE", "a3", "b4", "duo", "every_label", "fault", "of_950", "unhealthy"]
 
 RESOURCE = "huawei.com/Ascend910"
 
@@ -49,3 +51,13 @@ def duo(number: int, **facts: Any) -> Chip:
 def unhealthy(chip: Chip, **health: Any) -> Chip:
     """The same chip with another health."""
     return replace(chip, health=ChipHealth(**health))
+
+
+CHIPS = (b4(board_id=0x28), duo(0), a3(0), of_950(0))
+"""Chips that together have every label."""
+
+
+def every_label(chip: Chip) -> dict[str, str]:
+    """The labels of a node with that chip, for MindCluster and others."""
+    board = Board(chips=(chip,), driver_version="24.1.rc2")
+    return node_labels([chip]) | board_labels(board, "npu.huawei.com")

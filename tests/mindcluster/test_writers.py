@@ -23,16 +23,11 @@ from trio_npu_dra.agent.mindcluster import writers
 from trio_npu_dra.agent.mindcluster.device_info import content
 from trio_npu_dra.agent.mindcluster.writers import (
     FRESH_SECONDS,
-    LOOK_SECONDS,
     MANAGER,
-    RETRY_LIMIT,
-    NodeLabels,
-    change,
     follow_mindcluster,
     keep_device_info,
-    keep_node,
 )
-from trio_npu_dra.kit.api.applied import ConfigMap, ManagedMeta, ManagedNode
+from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta
@@ -108,87 +103,23 @@ async def test_only_whole_chips_are_told_until_the_last_has_gone(
     nursery.cancel_scope.cancel()
 
 
-async def test_the_node_is_right_again_after_an_edit(state: ApiState, client: KubeClient) -> None:
-    """A look finds it, and nothing is written where nothing is wrong."""
-    wanted = NodeLabels(labels={"a": "1", "servertype": "x"}, annotations={"b": "2"})
-
-    async def look() -> bool:
-        new = change(await client.get(ManagedNode, NODE), wanted)
-        if new is not None:
-            await client.apply(new, manager=MANAGER)
-        return new is not None
-
-    assert await look()
-    assert not await look()
-    for field, key in (("labels", "a"), ("annotations", "b")):
-        (node,) = state.all(ManagedNode)
-        edited = {**getattr(node.metadata, field), key: "9"}
-        state.put(node.with_metadata(node.metadata.model_copy(update={field: edited})))
-        assert await look()
-    assert labels(state) == {"kubernetes.io/os": "linux", "servertype": "mine", "a": "1"}
-    assert not await look()
-
-
-def test_servertype_is_ours_until_people_set_it() -> None:
-    """A value that was set by hand stays; our own follows the chips."""
-    wanted = NodeLabels(labels={"servertype": "new"}, annotations={})
-
-    def labels_of(owner: str) -> dict[str, str] | None:
-        fields: Any = {"f:metadata": {"f:labels": {"f:servertype": {}}}}
-        owners = {"manager": owner, "operation": "Apply", "fieldsV1": fields}
-        meta = {"name": NODE, "labels": {"servertype": "old"}, "managedFields": [owners]}
-        new = change(ManagedNode(metadata=ManagedMeta.model_validate(meta)), wanted)
-        return new.metadata.labels if new else None
-
-    assert labels_of(MANAGER) == {"servertype": "new"}
-    assert labels_of("kubectl") is None
-    bare = change(ManagedNode(metadata=ManagedMeta(name=NODE)), wanted)
-    assert bare is not None
-    assert bare.metadata.labels == {"servertype": "new"}
-
-
-class NodeServer:
-    """Has a Node that nothing labels; notes what is to be applied to it."""
-
-    def __init__(self) -> None:
-        self.applied: list[ManagedNode] = []
-        self.error: KubeError | None = Unavailable("away")
-
-    async def get(self, kind: type[ManagedNode], name: str) -> ManagedNode:
-        """The Node."""
-        await trio.lowlevel.checkpoint()
-        if self.error:
-            raise self.error
-        return kind(metadata=ManagedMeta(name=name))
-
-    async def apply(self, obj: ManagedNode, *, manager: str) -> ManagedNode:
-        """Note it."""
-        await trio.lowlevel.checkpoint()
-        assert manager == MANAGER
-        self.applied.append(obj)
-        return obj
-
-
-async def test_the_node_is_looked_at_after_failures_changes_and_some_minutes(
-    autojump_clock: MockClock, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+async def test_the_node_is_labelled_but_for_what_people_set(
+    state: ApiState, client: KubeClient, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node that lacks the rights tries for ever, and says when it has got them."""
-    del autojump_clock
-    caplog.set_level("INFO")
-    server: Any = NodeServer()
-    facts = Observable(NodeLabels(labels={"a": "1"}, annotations={}))
-    nursery.start_soon(partial(keep_node, server, facts, node_name=NODE))
-    await trio.sleep(10)
-    server.error = None
-    await trio.sleep(1.5 * RETRY_LIMIT)
-    assert len(server.applied) == 1
-    assert caplog.records[-1].levelname == "INFO"
-    assert vars(caplog.records[-1])["failures"] > 1
-    await trio.sleep(LOOK_SECONDS)
-    assert len(server.applied) == 2
-    facts.set(NodeLabels(labels={"a": "2"}, annotations={}))
-    await trio.sleep(1)
-    assert [one.metadata.labels["a"] for one in server.applied] == ["1", "1", "2"]
+    """A look finds an edit; the kind of server is left as people set it."""
+    monkeypatch.setattr(writers, "LOOK_SECONDS", 0.01)
+    holds: Observable[tuple[Hold, ...]] = Observable(())
+    devices: Observable[DevicesByResource] = Observable(
+        {RESOURCE: (ResourceDevice(resource=RESOURCE, chip=b4(0)),)}
+    )
+    nursery.start_soon(follow_mindcluster, client, devices, holds, NODE)
+    for _ in range(2):
+        with trio.fail_after(HANG_SECONDS):
+            await until(lambda: labels(state).get("accelerator") == "huawei-Ascend910")
+        assert labels(state)["servertype"] == "mine"
+        (node,) = state.all(Node)
+        edited = {**(node.metadata.labels or {}), "accelerator": "x"}
+        state.put(node.with_metadata(node.metadata.model_copy(update={"labels": edited})))
     nursery.cancel_scope.cancel()
 
 

@@ -301,6 +301,13 @@ class Settings(MeetingSettings):
         "and MindCluster of the NPUs in huawei.com/Ascend910 and the like, and pods get the NPUs "
         "that Volcano chose; it needs the rights of k8s/overlays/mindcluster",
     )
+    label_node: bool = Field(
+        False,
+        json_schema_extra=_NAMES,
+        description="whether the Node has labels that say which NPUs it has, and in which super "
+        "pod, so that schedulers can place the pods of a job together; it needs the rights of "
+        "k8s/node-labels",
+    )
 
     container_library_path: Annotated[str, Form(metavar="PATH:...")] = Field(
         "/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common"

@@ -21,6 +21,7 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.occupancy import is_any_occupied
 from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.http import LateHandler
 from trio_npu_dra.kit.kubelet.endpoints import KUBELET_SOCKET
 from trio_npu_dra.kit.kubelet.probes import Probes
@@ -93,6 +94,39 @@ async def report_chips(node: NodeContext, kube: KubeClient) -> None:
 
             holds = node.ledger.holds
             nursery.start_soon(follow_mindcluster, kube, node.resources, holds, settings.node_name)
+
+
+async def label_node(
+    node: NodeContext,
+    kube: KubeClient,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Label the Node by its NPUs, until cancelled.
+
+    Started once that was tried, because pods come with the first slice and are placed by labels.
+    """
+    from trio_npu_dra.agent.report.labelled_node import NodeLabels, keep_node
+    from trio_npu_dra.agent.report.node_labels import TOPOLOGY_KEYS, board_labels
+
+    domain = node.settings.driver_name
+    labels = Observable(NodeLabels())
+
+    def wanted() -> NodeLabels:
+        return NodeLabels(
+            labels=board_labels(node.board.value, domain), node_uid=node.publisher.value.node_uid
+        )
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(derive, labels, wanted, node.board, node.publisher)
+        await keep_node(
+            kube,
+            labels,
+            node_name=node.settings.node_name,
+            manager=domain,
+            unforced=TOPOLOGY_KEYS,
+            task_status=task_status,
+        )
 
 
 # --- device plugin resources: a node that has only claims never loads that room ------------------

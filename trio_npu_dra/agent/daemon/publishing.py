@@ -69,6 +69,8 @@ async def publish_chips(
         ):
             resources = partial(deferred.serve_resources, cdi=cdi, flags=flags)
             publishing.start_soon(resources, node, kube, worker)
+            if node.settings.label_node:
+                await publishing.start(deferred.label_node, node, kube)
             await node.features.wait_until(lambda features: features is not None)
             pool_of = node.offers, node.features, node.shared_for_claims
             await publishing.start(derive, node.pool, partial(_pool, node), *pool_of)

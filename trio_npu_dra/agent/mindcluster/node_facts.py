@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
+from trio_npu_dra.agent.report.node_labels import as_labels, topology_labels
 from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.ascend.traits import TRAITS
 
@@ -21,7 +21,6 @@ NO_PLACE: Final = -2
 """The value for an NPU that is in no super pod."""
 
 _DUO: Final = "Atlas 300I Duo"
-_LABEL: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def usual_chips(resources: Mapping[str, Sequence[Chip]]) -> tuple[Chip, ...]:
@@ -50,13 +49,10 @@ def node_labels(chips: Sequence[Chip]) -> dict[str, str]:
         "node.kubernetes.io/npu.chip.name": first.chip_name,
         SERVER_TYPE: _server_type(first),
         "mind-cluster/npu-chip-memory": _memory(first),
-        "huawei.com/topotree.superpodid": _text(first.super_pod_id),
     }
     if all(chip.product_name == _DUO for chip in chips):
         found["infer-card-type"] = "card-300i-duo"
-    if traits.has_server_label:
-        found["huawei.com/topotree.serverid"] = _text(first.super_pod_server_index)
-    return {key: value for key, value in found.items() if value and _LABEL.fullmatch(value)}
+    return topology_labels(chips) | as_labels(found)
 
 
 def node_annotations(chips: Sequence[Chip]) -> dict[str, str]:
@@ -101,7 +97,3 @@ def _memory(chip: Chip) -> str | None:
     if not TRAITS[chip.family].has_hbm or chip.memory_bytes is None:
         return None
     return f"{chip.memory_bytes >> 30}G"
-
-
-def _text(number: int | None) -> str | None:
-    return None if number is None else str(number)

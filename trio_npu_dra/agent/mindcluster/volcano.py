@@ -17,7 +17,8 @@ import trio
 
 from trio_npu_dra.agent.device_plugin.chooser import ChosenChips
 from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
-from trio_npu_dra.agent.mindcluster.writers import MANAGER, RETRY_LIMIT
+from trio_npu_dra.agent.mindcluster.writers import MANAGER
+from trio_npu_dra.agent.report.labelled_node import RETRY_LIMIT
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.api.client import KubeClient

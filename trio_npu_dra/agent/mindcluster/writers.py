@@ -1,7 +1,6 @@
 """Tells Volcano and MindCluster which chips the node has in device plugin resources.
 
-All is applied under a field manager of its own, so the API server removes what we apply no more and
-keeps what other writers have set.
+All is applied under a field manager of its own (`report.labelled_node`).
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -25,8 +23,8 @@ from trio_npu_dra.agent.mindcluster.node_facts import (
     node_labels,
     usual_chips,
 )
+from trio_npu_dra.agent.report.labelled_node import RETRY_LIMIT, NodeLabels, keep_node
 from trio_npu_dra.ascend.model import Chip
-from trio_npu_dra.kit.api.applied import ManagedMeta, ManagedNode
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
@@ -38,9 +36,6 @@ log = logging.getLogger(__name__)
 MANAGER: Final = "trio-npu-dra-mindcluster"
 """The field manager."""
 
-RETRY_LIMIT: Final = 60.0
-"""Seconds between two tries, at most: a node that lacks the rights tries for ever."""
-
 LOOK_SECONDS: Final = 300.0
 """Between two checks whether the Node was edited."""
 
@@ -50,16 +45,8 @@ PAUSE_SECONDS: Final = 1.0
 FRESH_SECONDS: Final = 290.0
 """Between two writes of the ConfigMap, at most: readers expect one every five minutes."""
 
-_OTHERS: Final = frozenset({SERVER_TYPE, ACCELERATOR_TYPE})  # stay as other writers set them
+_UNFORCED: Final = frozenset({SERVER_TYPE, ACCELERATOR_TYPE})  # stay as other writers set them
 _STUCK_SECONDS: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLabels:
-    """Labels and annotations that the Node is to have."""
-
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
 
 
 async def follow_mindcluster(
@@ -72,7 +59,7 @@ async def follow_mindcluster(
 
     A node gets no ConfigMap before it has chips in a resource. Parts of chips are not Volcano's.
     """
-    facts = Observable(NodeLabels(labels={}, annotations={}))
+    facts = Observable(NodeLabels())
     told: Observable[Mapping[str, Any] | None] = Observable(None)
 
     def whole_chips() -> dict[str, tuple[Chip, ...]]:
@@ -94,57 +81,18 @@ async def follow_mindcluster(
     async with trio.open_nursery() as nursery:
         await nursery.start(derive, facts, wanted, resources)
         await nursery.start(derive, told, to_tell, resources, holds)
-        nursery.start_soon(partial(keep_device_info, client, told, node_name=node_name))
-        await keep_node(client, facts, node_name=node_name)
-
-
-async def keep_node(
-    client: KubeClient, facts: Observable[NodeLabels], *, node_name: str
-) -> NoReturn:
-    """Keep the Node's labels and annotations right, until cancelled.
-
-    It needs `get` and `patch` on nodes.
-    """
-    retry = Retry("labelling the Node", log, limit=RETRY_LIMIT)
-    while True:
-        wanted = facts.value
-        try:
-            with watchdog.step("labelling the Node", limit=_STUCK_SECONDS):
-                new = change(await client.get(ManagedNode, node_name), wanted)
-                if new is not None:
-                    await client.apply(new, manager=MANAGER)
-                    keys = {
-                        "labels": sorted(wanted.labels),
-                        "annotations": sorted(wanted.annotations),
-                    }
-                    log.info("Node labelled for MindCluster", extra=keys)
-        except KubeError as error:
-            await trio.sleep(retry.failed(error))
-            continue
-        retry.recovered()
-        with trio.move_on_after(LOOK_SECONDS):
-            await facts.wait_for_other(wanted)
-
-
-def change(node: ManagedNode, wanted: NodeLabels) -> ManagedNode | None:
-    """What is to be applied to a Node; None if it is as wanted."""
-    stored = node.metadata
-    ours = stored.applied_by(MANAGER, "labels")
-    labels = {
-        key: value
-        for key, value in wanted.labels.items()
-        if key not in _OTHERS or key in ours or key not in stored.labels
-    }
-    if _is_so(stored.labels, labels, ours) and _is_so(
-        stored.annotations, wanted.annotations, stored.applied_by(MANAGER, "annotations")
-    ):
-        return None
-    meta = ManagedMeta(name=stored.name, labels=labels, annotations=dict(wanted.annotations))
-    return ManagedNode(metadata=meta)
-
-
-def _is_so(stored: Mapping[str, str], wanted: Mapping[str, str], ours: frozenset[str]) -> bool:
-    return ours == wanted.keys() and all(stored.get(key) == value for key, value in wanted.items())
+        nursery.start_soon(
+            partial(
+                keep_node,
+                client,
+                facts,
+                node_name=node_name,
+                manager=MANAGER,
+                unforced=_UNFORCED,
+                look_seconds=LOOK_SECONDS,
+            )
+        )
+        await keep_device_info(client, told, node_name=node_name)
 
 
 async def keep_device_info(

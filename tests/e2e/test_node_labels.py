@@ -1,0 +1,121 @@
+"""Labels of Nodes: what the driver writes with the rights of k8s/node-labels, and no more."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from dev.cluster.api import ApiServer, Object
+from dev.cluster.cluster import APART, NodeAccess
+from dev.cluster.deploy import ROOT
+from dev.cluster.driver import DRIVER, Driver
+from dev.cluster.processes import ClusterError
+from tests.e2e.boards import laid_out
+from tests.e2e.space import Space, claim, pod
+from tests.e2e.test_security import agent
+from trio_npu_dra.agent.report.node_labels import SUPER_POD
+from trio_npu_dra.lab.simulator import load_profile
+
+pytestmark = pytest.mark.cluster
+
+__all__ = ["agent"]  # a fixture
+
+GUIDE = (ROOT / "docs/guides/placement.md").read_text(encoding="utf-8")
+FLAG = "NPU_DRA_LABEL_NODE"
+MANIFESTS = [ROOT / f"k8s/node-labels/{name}.yaml" for name in ("rbac", "own-labels")]
+
+
+def shown(beginning: str) -> str:
+    """The block of the guide that begins so."""
+    (block,) = re.findall(rf"^```\n({beginning}.+?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    return str(block)
+
+
+def labels(driver: Driver) -> dict[str, str]:
+    """Those of the driver's Node that are about NPUs."""
+    about = driver.cluster.get("node", driver.node.name) or {}
+    return {
+        key: value
+        for key, value in about["metadata"]["labels"].items()
+        if key.startswith((DRIVER, "huawei.com")) and key != f"{DRIVER}/simulator"
+    }
+
+
+@pytest.fixture(scope="module")
+def a3(driver: Driver, second_node: NodeAccess) -> Iterator[Driver]:
+    """The driver with the flag, and an A3 on the second node; at the end no label is left."""
+    cluster = driver.cluster
+    for path in MANIFESTS:
+        cluster.kubectl("apply", "--filename", path)
+    driver.set_environment(f"{FLAG}=true")
+    with laid_out(driver, second_node, load_profile("a3-16")) as there:
+        yield there
+    driver.set_environment(f"{FLAG}-")
+    for node in cluster.nodes:
+        words = shlex.split(shown("kubectl apply --server-side").replace("NODE", node.name))
+        cluster.kubectl(*words[1 : words.index("<<<")], stdin=words[-1])
+    for each in (driver, there):
+        assert labels(each) == {}
+    for path in MANIFESTS:
+        cluster.kubectl("delete", "--filename", path)
+
+
+def test_each_node_says_which_npus_it_has(a3: Driver, driver: Driver) -> None:
+    """As soon as they are published; a restart writes nothing."""
+    own = {"chip": "910B4", "count": "8", "driver-version": "24.1.rc2", "model": "Ascend910B"}
+    assert labels(driver) == {f"{DRIVER}/{name}": value for name, value in own.items()}
+    there = labels(a3)
+    assert there == there | {SUPER_POD: "7", f"{DRIVER}/count": "16"}
+    since = driver.cluster.audit_mark()
+    driver.restart()
+    assert driver.writes(since) == []
+
+
+def test_pods_meet_in_one_super_pod(a3: Driver, driver: Driver, space: Space) -> None:
+    """The second pod goes where the first one is, by the affinity of the guide."""
+    affinity = yaml.safe_load(shown("affinity:"))["affinity"]
+    (term,) = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    tolerations = [{"key": APART["key"], "operator": "Exists"}]
+
+    def start(name: str, **spec: Object) -> str:
+        """Where the pod comes to."""
+        about = pod(name, name)
+        about["metadata"]["labels"] = term["labelSelector"]["matchLabels"]
+        about["spec"] |= {"affinity": affinity, "tolerations": tolerations, **spec}
+        space.apply(claim(name), about)
+        return str(space.wait_phase(name)["spec"]["nodeName"])
+
+    change_label(driver, "8")
+    try:
+        for each in (driver, a3):
+            first = start("first", nodeSelector={"kubernetes.io/hostname": each.node.name})
+            assert (first, start("second")) == (each.node.name, each.node.name)
+            space.clear()
+    finally:
+        change_label(driver, None)
+
+
+def change_label(driver: Driver, super_pod: str | None) -> None:
+    """Say, as an administrator, in which super pod the driver's Node is."""
+    change = {"metadata": {"labels": {SUPER_POD: super_pod}}}
+    driver.cluster.api.patch("node", driver.node.name, change=change)
+
+
+def test_agent_labels_no_other_node_and_with_no_other_label(
+    a3: Driver, driver: Driver, agent: ApiServer
+) -> None:
+    """The policy narrows what RBAC gives, by the token of the agent on the first node."""
+    wrong: list[tuple[Driver, Object, str]] = [
+        (a3, {"labels": {SUPER_POD: "9"}}, "may only write to that node"),
+        (driver, {"labels": {"team": "mine"}}, "may not write this label"),
+        (driver, {"labels": {"kubernetes.io/os": None}}, "may not write this label"),
+        (driver, {"labels": {f"{DRIVER}/simulator": None}}, "may not write this label"),
+    ]
+    for each, metadata, words in wrong:
+        with pytest.raises(ClusterError, match=words):
+            agent.patch("node", each.node.name, change={"metadata": metadata})
+    agent.patch("node", driver.node.name, change={"metadata": {"labels": {f"{DRIVER}/count": "8"}}})

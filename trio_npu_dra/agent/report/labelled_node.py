@@ -1,0 +1,138 @@
+"""Keeps labels and annotations of the Node at the API server as they are wanted.
+
+They are applied under a field manager, so the API server removes what we apply no more and keeps
+what other writers have set.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
+from typing import Final
+
+import trio
+
+from trio_npu_dra.kit.api.applied import ManagedMeta, ManagedNode
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.retry import Retry
+from trio_npu_dra.kit.base import watchdog
+from trio_npu_dra.kit.base.errors import KubeError
+from trio_npu_dra.kit.base.observable import Observable
+
+log = logging.getLogger(__name__)
+
+RETRY_LIMIT: Final = 60.0
+"""Seconds between two tries, at most: a node that lacks the rights tries for ever."""
+
+_STUCK_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLabels:
+    """What the Node is to have.
+
+    Attributes:
+        labels: Its labels.
+        annotations: Its annotations.
+        node_uid: UID of the Node; empty if it is not known. One with another UID has none of them.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    node_uid: str = ""
+
+
+async def keep_node(
+    client: KubeClient,
+    wanted: Observable[NodeLabels],
+    *,
+    node_name: str,
+    manager: str,
+    unforced: AbstractSet[str] = frozenset(),
+    look_seconds: float = inf,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Keep labels and annotations of the Node right, until cancelled.
+
+    Args:
+        client: The API server; needs `get` and `patch` on nodes.
+        wanted: What the Node is to have.
+        node_name: Its name.
+        manager: The field manager.
+        unforced: Labels that stay where another writer has set another value.
+        look_seconds: Between two looks for edits; without it an edit stays until *wanted* changes.
+        task_status: Started after the first try, even if that failed.
+    """
+    retry = Retry("labelling the Node", log, limit=RETRY_LIMIT)
+    while True:
+        now, uid, pause = wanted.value, "", 0.0
+        try:
+            with watchdog.step("labelling the Node", limit=_STUCK_SECONDS):
+                uid = await _label(client, now, node_name, manager, unforced)
+        except KubeError as error:
+            pause = retry.failed(error)
+        else:
+            retry.recovered()
+        task_status.started()
+        task_status = trio.TASK_STATUS_IGNORED  # it is told once
+        if pause:
+            await trio.sleep(pause)
+            continue
+        with trio.move_on_after(look_seconds):
+            await wanted.wait_until(partial(_is_other, now, uid))
+
+
+async def _label(
+    client: KubeClient,
+    wanted: NodeLabels,
+    node_name: str,
+    manager: str,
+    unforced: AbstractSet[str],
+) -> str:
+    """Write what the Node lacks; returns its UID."""
+    node = await client.get(ManagedNode, node_name)
+    new = change(node, wanted, manager=manager, unforced=unforced)
+    if new is not None:
+        await client.apply(new, manager=manager)
+        meta = new.metadata
+        keys = {"labels": meta.labels, "annotations": sorted(meta.annotations)}
+        log.info("Node labelled", extra=keys)
+    return node.metadata.uid or ""
+
+
+def _is_other(before: NodeLabels, uid: str, now: NodeLabels) -> bool:
+    """Whether something else is wanted than was written, or another Node is there."""
+    is_there = now.node_uid in {"", uid}
+    return not is_there or replace(now, node_uid="") != replace(before, node_uid="")
+
+
+def change(
+    node: ManagedNode, wanted: NodeLabels, *, manager: str, unforced: AbstractSet[str] = frozenset()
+) -> ManagedNode | None:
+    """What a manager is to apply to a Node; None if that is as wanted; pure."""
+    stored = node.metadata
+    ours = stored.applied_by(manager, "labels")
+    labels = {
+        key: value
+        for key, value in wanted.labels.items()
+        if key not in unforced or key in ours or stored.labels.get(key, value) == value
+    }
+    if _is_so(stored.labels, labels, ours) and _is_so(
+        stored.annotations, wanted.annotations, stored.applied_by(manager, "annotations")
+    ):
+        return None
+    meta = ManagedMeta(
+        name=stored.name,
+        uid=stored.uid,
+        labels=labels,
+        annotations=dict(wanted.annotations),
+    )
+    return ManagedNode(metadata=meta)
+
+
+def _is_so(stored: Mapping[str, str], wanted: Mapping[str, str], ours: frozenset[str]) -> bool:
+    return ours == wanted.keys() and all(stored.get(key) == value for key, value in wanted.items())
