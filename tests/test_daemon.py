@@ -208,7 +208,7 @@ async def test_a_claim_for_several_pods_is_told(rig: Rig) -> None:
         await until(lambda: bool(rig.api.all(Event)))
     (event,) = rig.api.all(Event)
     assert (event.involved_object.name, event.reason) == ("npu", "NpuForSeveralPods")
-    assert event.message.startswith("npu-0: reserved for 2 pods (one; two)")
+    assert event.message.startswith("npu-0: reserved for several pods (one; two)")
 
 
 async def test_a_restart_finds_claim_and_slice_and_writes_nothing(rig: Rig) -> None:
