@@ -17,7 +17,7 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
 from rich.text import Text
 
 from dev.explain.reasons import REASONS
-from dev.explain.scene import scene
+from dev.explain.scene import scene, super_pods
 from dev.explain.static_api import StaticApi, served
 from trio_npu_dra.tools.cli.kubectl_npu import main
 from trio_npu_dra.tools.cli.npu_words import explanation_lines
@@ -59,11 +59,12 @@ _TABLE = re.compile(r"(<!-- reasons -->\n).*?(<!-- end of reasons -->\n)", re.DO
 
 
 def printed(words: str, **environment: str) -> str:
-    """What a command prints about the scene."""
+    """What a command prints about its scene."""
+    objects = super_pods() if words.startswith("explain job/") else scene()
     output = io.StringIO()
     with (
         tempfile.TemporaryDirectory() as name,
-        served(StaticApi(scene()), Path(name)) as kubeconfig,
+        served(StaticApi(objects), Path(name)) as kubeconfig,
         redirect_stdout(output),
         patch.dict(os.environ, environment),
     ):

@@ -43,3 +43,25 @@ def scene() -> list[Wire]:
         pod("train-0", "train", nodeName="n1", status={"phase": "Running"}),
         event,
     ]
+
+
+def super_pods() -> list[Wire]:
+    """Two super pods with two nodes each, and a Job of three pods with four NPUs each."""
+    nodes = {"a1": 3, "a2": 3, "b1": 7, "b2": 7}
+    npus = {name: [npu(number) for number in range(4)] for name in nodes}
+    for name, super_pod in nodes.items():
+        for each in npus[name]:
+            each["attributes"]["superPodId"] = {"int": super_pod}
+    workers = []
+    for number in range(3):
+        worker = pod(f"train-{number}", f"train-{number}")
+        worker["metadata"]["labels"] = {"batch.kubernetes.io/job-name": "train"}
+        workers += [worker, claim(f"train-{number}", ask(count=4))]
+    return [
+        *map(node, nodes),
+        class_(),
+        *(slice_(name, *npus[name], node=name) for name in nodes),
+        held(0, name="infer", node="a1"),
+        held(2, name="eval", node="b2"),
+        *workers,
+    ]

@@ -120,6 +120,27 @@ FIELDS: Final = {
         "events[]": "the last five Events about it, the newest last",
         **{f"events[].{name}": meaning for name, meaning in _EVENT.items()},
     },
+    "JobExplanation": {
+        **_ALL,
+        "subject": "what is explained",
+        "subject.kind": "`Job`, `JobSet` or `LeaderWorkerSet`",
+        "subject.namespace": "its namespace",
+        "subject.name": "its name",
+        "outcome": "[what becomes of it](#what-becomes-of-a-pod-or-a-claim)",
+        "why": "the reason: [codes](#why-a-pod-or-a-claim-has-what-it-has)",
+        "message": "the reason for people",
+        "superPods[]": "the super pods with devices",
+        "superPods[].id": "the attribute `superPodId`; null for all nodes that are in none",
+        "superPods[].placed": "how many pods of the job are there",
+        "superPods[].fits": "for how many of those that wait there is room",
+        "superPods[].nodes[]": "its nodes",
+        "superPods[].nodes[].name": "of the node",
+        "superPods[].nodes[].total": "how many devices it has, without partitions",
+        "superPods[].nodes[].free": "how many of them a claim can have as a whole",
+        "blocked": "of the first pod that does not fit into the super pod with most room, once the "
+        "others have their devices, what [an explanation](#explanation) has from `outcome` to "
+        "`helps`; null if there is none",
+    },
     "Diagnosis": {
         **_ALL,
         "node": "where the device is",
@@ -142,7 +163,8 @@ FIELDS: Final = {
 """What each field means, by kind; `[]` marks the items of a list."""
 _COMMANDS: Final = {
     "Fleet": "`kubectl npu` and `kubectl npu node`",
-    "Explanation": "`kubectl npu explain`",
+    "Explanation": "`kubectl npu explain` of a pod or a claim",
+    "JobExplanation": "`kubectl npu explain` of a job",
     "Diagnosis": "`kubectl npu why-unhealthy`",
     "NodeGroups": "`kubectl npu groups`",
 }
@@ -164,6 +186,7 @@ FACTS: Final = {
     "event": "the reason of the Event",
     "expression": "the CEL, in one line",
     "fact": "the name of the attribute or capacity; `counter NAME` for what is taken of a counter",
+    "fits": "how many of them can be there together",
     "gates": "their names",
     "holders": "a list of claims, each with `claim`, `pods` and `podGroups`",
     "kind": "of the object",
@@ -181,6 +204,8 @@ FACTS: Final = {
     "request": "`REQUEST`, or `REQUEST/SUBREQUEST`",
     "resource": "its name; of what was not weighed the plural of a kind",
     "scheduler": "its name",
+    "superPod": "its id; null for the nodes that are in none",
+    "superPods": "such ids",
     "slices": "how many are published",
     "taint": "`key`, `value`, `effect` and `since`",
     "taints": "a list of such",

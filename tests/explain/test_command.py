@@ -138,7 +138,7 @@ def test_many_slices_come_in_pages(cluster: Cluster) -> None:
     [
         (("explain", "nobody"), 1, "there is no pod and no claim nobody in namespace default"),
         (("explain", "claim/nobody"), 1, "there is no claim nobody in namespace default"),
-        (("explain", "node/n1"), 2, "only pod/NAME and claim/NAME can be explained"),
+        (("explain", "node/n1"), 2, "only pod/, claim/, job/, jobset/ and lws/NAME"),
         (("explain", "pod/a_b"), 2, "'a_b' is no name in pods: it must be "),
         (("explain", "a", "-n", "../b"), 2, "'../b' is no namespace: it must be "),
         (("explain",), 2, "`explain` needs a name"),

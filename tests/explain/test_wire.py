@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from dev.explain.reasons import REASONS, Reason
+from dev.explain.scene import super_pods
 from dev.explain.world import pod
 from dev.site.npu_json import CODES, FACTS, FIELDS
 from trio_npu_dra.tools.cli.npu_wire import API_VERSION, explanation_wire
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 KNOWN = {str(code): {*code.facts} for codes in CODES for code in codes}
 """The facts of each code."""
 WHOLE = {
-    *("nodes[].devices[]", "device", "claims[].devices[].taints[]"),
+    *("nodes[].devices[]", "device", "blocked", "claims[].devices[].taints[]"),
     *("claims[].devices[].attributes", "claims[].devices[].capacity", "claims[].devices[].share"),
     "claims[].requests[].steps[].losses[].devices[]",
 }
@@ -67,6 +68,7 @@ def test_each_field_of_an_explanation_is_documented(cluster: Cluster) -> None:
         ((), "Fleet"),
         (("node", "n1"), "Fleet"),
         (("why-unhealthy", "n2/npu-3"), "Diagnosis"),
+        (("explain", "job/train"), "JobExplanation"),
         (("groups", "node.kubernetes.io/instance-type"), "NodeGroups"),
     ],
 )
@@ -74,8 +76,9 @@ def test_each_field_of_the_other_answers_is_documented(
     cluster: Cluster, words: tuple[str, ...], kind: str
 ) -> None:
     """Those of a device have a table of their own."""
-    answer = cluster.data(*words)
     unhealthy = cluster.data("why-unhealthy", "n2/npu-3")
+    cluster.api.objects += super_pods()
+    answer = cluster.data(*words)
 
     assert (answer["apiVersion"], answer["kind"]) == (API_VERSION, kind)
     found = {name for name in fields_of(answer) if not name.startswith("events[].")}

@@ -83,6 +83,7 @@ def parser() -> CommandLine:
             "(none)": "the NPUs by node: free, used, unhealthy, held by whom",
             "node NAME": "one node: its NPUs and how they are connected",
             "explain POD|CLAIM": "why it waits, or what it has; also pod/NAME, claim/NAME",
+            "explain job/NAME": "whether it fits into one super pod; also jobset/, lws/",
             "why-unhealthy DEVICE": "what is wrong with it, and whom it touches; NODE/DEVICE",
             "groups LABEL": "nodes that differ from others with the same value of the label",
         },
@@ -230,9 +231,15 @@ async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
     from trio_npu_dra.tools.cli import npu_answers  # noqa: PLC0415
 
     kind, _, name = asked.name.rpartition("/")
+    if kind in npu_answers.JOBS:
+        if asked.all_namespaces:
+            raise ConfigError(f"{asked.name}: say with --namespace where it is")
+        return await npu_answers.explain_job(client, kind, name, asked.namespace, asked.driver)
     kinds = [kind.removesuffix("s")] if kind else list(npu_answers.KINDS)
     if not npu_answers.KINDS.keys() >= set(kinds):
-        raise ConfigError(f"{asked.name}: only pod/NAME and claim/NAME can be explained")
+        raise ConfigError(
+            f"{asked.name}: only pod/, claim/, job/, jobset/ and lws/NAME can be explained"
+        )
     for one in kinds:
         namespace: str | None = asked.namespace
         if asked.all_namespaces:

@@ -17,7 +17,7 @@ from trio_npu_dra.tools.cli.table import Line
 from trio_npu_dra.tools.cli.topology import Topology, matrix
 from trio_npu_dra.tools.cluster.cel.apart import apart
 from trio_npu_dra.tools.cluster.diagnosis import diagnosis, find
-from trio_npu_dra.tools.cluster.explain import verdict
+from trio_npu_dra.tools.cluster.explain import job, verdict
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow, fleet
 from trio_npu_dra.tools.cluster.gather import (
     events_about,
@@ -36,6 +36,12 @@ Output = tuple[Iterable[Line], dict[str, Any]]
 """Lines for people, and the facts as data."""
 KINDS: Final[Mapping[str, type[Pod | Claim]]] = {"pod": Pod, "claim": Claim}
 """What can be explained."""
+JOBS: Final[Mapping[str, tuple[str, str]]] = {
+    "job": ("Job", "batch.kubernetes.io/job-name"),
+    "jobset": ("JobSet", "jobset.sigs.k8s.io/jobset-name"),
+    "lws": ("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name"),
+}
+"""Jobs that can be: their kinds, and the label that has their name on their pods."""
 
 
 async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], tuple[Said, ...]]:
@@ -126,12 +132,42 @@ async def explain(client: KubeClient, kind: str, name: str, namespace: str) -> O
     """
     about: Pod | Claim = await client.get(KINDS[kind], name, namespace)
     with apart() as decide:
-        view = await read_cluster(client, about)
+        view = await read_cluster(client, about.kind_name, about.metadata)
         if isinstance(about, Pod):
             said = verdict.explain_pod(about, view, decide)
         else:
             said = verdict.explain_claim(about, view, decide)
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said, about)
+
+
+async def explain_job(
+    client: KubeClient, kind: str, name: str, namespace: str, driver: str
+) -> Output:
+    """Whether the pods of a job fit into one super pod.
+
+    Raises:
+        DriverError: Pods may not be read.
+        NotFound: It has none.
+    """
+    kind_name, label = JOBS[kind]
+    about = ObjectMeta(name=name, namespace=namespace)
+    with apart() as decide:
+        view = await read_cluster(client, kind_name, about)
+        if view.pods is None:
+            raise DriverError(f"you may not list pods: what {kind} {name} asks for is not known")
+        pods = [
+            pod
+            for pod in view.pods
+            if pod.metadata.namespace == namespace
+            and pod.metadata.labels.get(label) == name
+            and pod.metadata.deletion_timestamp is None
+        ]
+        if not pods:
+            raise NotFound(f"{kind} {name} in namespace {namespace} has no pod that runs or waits")
+        said = job.explain_job(pods, view, decide, driver=driver)
+    subject = {"kind": kind_name, "namespace": namespace, "name": name}
+    lines = npu_words.job_lines(f"{kind} {namespace}/{name}", said)
+    return lines, npu_wire.job_wire(said, subject)
 
 
 async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Output:
@@ -143,8 +179,7 @@ async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Output:
     nodes, unread = await _fleet(client, driver)
     name, row = find(nodes, device)
     doubts = list(unread)
-    about = FullNode(metadata=ObjectMeta(name=name))
-    events = await events_about(client, about, doubts)
+    events = await events_about(client, FullNode.kind_name, ObjectMeta(name=name), doubts)
     unhealthy = diagnosis(name, row, events, tuple(doubts))
     return npu_words.diagnosis_lines(unhealthy), npu_wire.diagnosis_wire(unhealthy)
 

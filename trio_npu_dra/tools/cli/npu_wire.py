@@ -12,6 +12,7 @@ from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.diagnosis import Diagnosis
 from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, Explanation, GivenDevice
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
+from trio_npu_dra.tools.cluster.explain.job import JobExplanation
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow
 from trio_npu_dra.tools.cluster.groups import NodeGroup
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId
@@ -90,14 +91,45 @@ def explanation_wire(explanation: Explanation, about: KubeObject) -> Wire:
             "namespace": about.metadata.namespace,
             "name": about.metadata.name,
         },
-        outcome=str(explanation.outcome),
-        why=_plain(explanation.sentence),
-        message=str(explanation.sentence),
-        claims=[_claim(report) for report in explanation.claims],
-        nodes=[{"name": name, "why": _plain(why)} for name, why in explanation.nodes],
-        helps=_plain(explanation.helps),
+        **_explained(explanation),
         notWeighed=_plain(explanation.doubts),
         events=_events(explanation.events),
+    )
+
+
+def _explained(explanation: Explanation) -> Wire:
+    return {
+        "outcome": str(explanation.outcome),
+        "why": _plain(explanation.sentence),
+        "message": str(explanation.sentence),
+        "claims": [_claim(report) for report in explanation.claims],
+        "nodes": [{"name": name, "why": _plain(why)} for name, why in explanation.nodes],
+        "helps": _plain(explanation.helps),
+    }
+
+
+def job_wire(job: JobExplanation, subject: Wire) -> Wire:
+    """Whether a job fits into one super pod."""
+    return _answer(
+        "JobExplanation",
+        subject=subject,
+        outcome=str(job.outcome),
+        why=_plain(job.sentence),
+        message=str(job.sentence),
+        superPods=[
+            {
+                "id": one.id,
+                "placed": one.placed,
+                "fits": one.fits,
+                "nodes": [
+                    {"name": node.node, "total": len(node.whole), "free": node.free}
+                    for node in one.nodes
+                ],
+            }
+            for one in job.super_pods
+        ],
+        blocked=None if job.blocked is None else _explained(job.blocked),
+        notWeighed=_plain(job.doubts),
     )
 
 

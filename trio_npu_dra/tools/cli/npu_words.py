@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trio_npu_dra.ascend import fact_names
@@ -14,6 +15,7 @@ from trio_npu_dra.tools.cluster.explain.explanation import (
     GivenDevice,
 )
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
+from trio_npu_dra.tools.cluster.explain.job import JobExplanation, SuperPod
 from trio_npu_dra.tools.cluster.explain.words import (
     ask_words,
     counted,
@@ -28,6 +30,7 @@ from trio_npu_dra.tools.cluster.said import Outcome
 
 _NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "UNHEALTHY", "WHOLE RINGS")
 _GROUP = ("GROUP", "NODES", "DIFFERENT")
+_SUPER_POD = ("SUPER POD", "NODES", "NPUS", "FREE", "FREE BY NODE", "PODS THERE", "MORE FIT")
 _HOLDER = ("HELD BY", "NODE", "DEVICES")
 _DEVICE = ("NODE", "DEVICE", "MODEL", "MEMORY", "STATE", "RING", "NUMA", "TAINTS", "HELD BY")
 _MEANS: Mapping[Outcome, Part] = {
@@ -164,6 +167,33 @@ def explanation_lines(explanation: Explanation) -> Iterator[Line]:
     yield from _listed("any one of these would help", explanation.helps)
     yield from doubt_lines(explanation.doubts)
     yield from _listed("events", map(event_words, explanation.events))
+
+
+def job_lines(subject: str, job: JobExplanation) -> Iterator[Line]:
+    """The sentence, what is free by super pod, and what is in the way."""
+    yield Styled(subject, Style.TITLE), " ", _MEANS[job.outcome], f": {job.sentence}"
+    if job.super_pods:
+        yield ""
+        yield from columns([_titles(_SUPER_POD), *map(_super_pod_cells, job.super_pods)])
+    if job.blocked:
+        yield ""
+        yield "the first pod that does not fit there, once the others have their devices"
+        yield from explanation_lines(job.blocked)
+    else:
+        yield from doubt_lines(job.doubts)
+
+
+def _super_pod_cells(one: SuperPod) -> tuple[Line, ...]:
+    counts = sorted(Counter(node.free for node in one.nodes).items(), reverse=True)
+    return (
+        "-" if one.id is None else str(one.id),
+        str(len(one.nodes)),
+        str(sum(len(node.whole) for node in one.nodes)),
+        str(sum(node.free for node in one.nodes)),
+        ", ".join(f"{free} on {counted(nodes, 'node')}" for free, nodes in counts),
+        str(one.placed),
+        str(one.fits),
+    )
 
 
 def doubt_lines(doubts: Iterable[str]) -> Iterator[Line]:

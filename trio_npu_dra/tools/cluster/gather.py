@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.objects import Event, KubeObject
+from trio_npu_dra.kit.api.objects import Event, KubeObject, ObjectMeta
 from trio_npu_dra.kit.api.pages import Listed
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError
 from trio_npu_dra.tools.cluster.inventory import with_rules
@@ -62,8 +62,8 @@ async def read_nodes(client: KubeClient) -> Listed[FullNode]:
     return await _all(client, FullNode)
 
 
-async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
-    """All that an explanation weighs, with the Events of the explained pod or claim.
+async def read_cluster(client: KubeClient, kind: str, about: ObjectMeta) -> ClusterView:
+    """All that an explanation weighs, with the Events of the explained object.
 
     Raises:
         KubeError: Slices, claims or classes cannot be read; without them nothing can be said.
@@ -75,7 +75,7 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
     pods = await _if_allowed(
         client, Pod, doubts, "what other pods use of resources", field_selector=_RUNNING
     )
-    events = await events_about(client, about, doubts)
+    events = await events_about(client, kind, about, doubts)
     admin_access_allowed = await _admin_access_allowed(client, about, devices.claims, doubts)
     minor = await client.minor_version()
     return ClusterView(
@@ -92,17 +92,16 @@ async def read_cluster(client: KubeClient, about: KubeObject) -> ClusterView:
 
 
 async def events_about(
-    client: KubeClient, about: KubeObject, doubts: list[Said]
+    client: KubeClient, kind: str, about: ObjectMeta, doubts: list[Said]
 ) -> tuple[Event, ...]:
-    """The Events about an object; a missing right becomes a doubt."""
-    meta = about.metadata
-    selector = f"involvedObject.name={meta.name},involvedObject.kind={about.kind_name}"
+    """The Events about an object of a kind; a missing right becomes a doubt."""
+    selector = f"involvedObject.name={about.name},involvedObject.kind={kind}"
     events = await _if_allowed(
         client,
         Event,
         doubts,
         "Events",
-        namespace=meta.namespace or "default",
+        namespace=about.namespace or "default",
         field_selector=selector,
     )
     return events or ()
@@ -169,10 +168,10 @@ def _may_not(verb: str, kind: type[KubeObject], what: str) -> Said:
 
 
 async def _admin_access_allowed(
-    client: KubeClient, about: KubeObject, claims: Iterable[Claim], doubts: list[Said]
+    client: KubeClient, about: ObjectMeta, claims: Iterable[Claim], doubts: list[Said]
 ) -> bool | None:
     """Whether a namespace lets its claims look on; asked only if one of them wants to."""
-    name = about.metadata.namespace or "default"
+    name = about.namespace or "default"
     if not any(one.metadata.namespace == name and one.wants_admin_access for one in claims):
         return None
     try:

@@ -106,6 +106,13 @@ class Why(Code):
     ON_NODE = "OnNode", "the pod has its node and its devices", "node", "phase"
     STARTING = "Starting", "its devices are being prepared, and its containers started", "node"
     DOES_NOT_START = "DoesNotStart", "the kubelet has warned, last by this Event", "node", "event"
+    JOB_PLACED = "JobPlaced", "all its pods have nodes", "pods", "superPods"
+    JOB_FITS = "JobFits", "these super pods have room for all its pods", "pods", "superPods"
+    JOB_TOO_LARGE = (
+        "JobDoesNotFit",
+        "no super pod has room for all its pods, and this one for most",
+        *("pods", "fits", "superPod"),
+    )
     NO_CLAIMS = "NoClaims", "the pod has no claims", "node", "phase"
     POD_ENDED = "PodEnded", "the pod has ended", "node", "phase"
     NOTHING_IN_THE_WAY = "NothingInTheWay", "these nodes can give what is asked for", "nodes"

@@ -145,3 +145,26 @@ def given_report(claim: Claim, devices: Mapping[DeviceId, PlacedDevice]) -> Clai
 def _given(result: AllocationResult, devices: Mapping[DeviceId, PlacedDevice]) -> GivenDevice:
     placed = devices.get(DeviceId(result.driver, result.pool, result.device))
     return GivenDevice(result=result, device=placed.device if placed else None)
+
+
+def latest_events(view: ClusterView) -> tuple[Event, ...]:
+    """What was said lately, the newest last."""
+    return tuple(sorted(view.events, key=lambda event: event.when)[-5:])
+
+
+def answer(
+    subject: str,
+    outcome: Outcome,
+    sentence: Said,
+    view: ClusterView,
+    claims: tuple[ClaimReport, ...] = (),
+) -> Explanation:
+    """An answer with the Events and doubts of the view."""
+    return Explanation(
+        subject=subject,
+        outcome=outcome,
+        sentence=sentence,
+        claims=claims,
+        events=latest_events(view),
+        doubts=view.doubts,
+    )

@@ -36,11 +36,19 @@ class AllRefused(SaidError):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One device for one request."""
+    """One device for one request.
+
+    Attributes:
+        claim: `namespace/name`.
+        share: What it takes of capacities, if the device can be given several times.
+        admin: Whether it only looks on.
+    """
 
     claim: str
     request: str
     device: DeviceId
+    share: Mapping[str, Fraction] | None = None
+    admin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,13 @@ class Search:
         if not self._claim(0):
             return None
         return tuple(
-            Given(self._claims[entry.number].title, entry.wanted.title, entry.placed.id)
+            Given(
+                self._claims[entry.number].title,
+                entry.wanted.title,
+                entry.placed.id,
+                entry.share,
+                entry.wanted.admin,
+            )
             for entry in self._given
         )
 
