@@ -103,17 +103,17 @@ async def test_an_a3_that_is_in_no_super_pod_has_no_place_in_one(board: Board) -
 @pytest.mark.parametrize(
     ("profile", "kinds"),
     [
-        (load_profile("950-pod-8"), {(0x07, 1)}),
-        (changed(load_profile("950-pod-8"), 2, super_pod={"id": 0xFFFF_FFFF}), {(0x07, 1)}),
-        (load_profile("950-card-4"), {(0x6A, None)}),
-        (load_profile("a3-16"), {(None, None)}),
+        (load_profile("950-pod-8"), {(0x07, 1, 2)}),
+        (changed(load_profile("950-pod-8"), 2, super_pod={"id": 0xFFFF_FFFF}), {(0x07, 1, None)}),
+        (load_profile("950-card-4"), {(0x6A, None, None)}),
+        (load_profile("a3-16"), {(None, None, None)}),
     ],
 )
-async def test_a_950_tells_its_main_board_and_super_pod(
-    board: Board, kinds: set[tuple[int | None, int | None]]
+async def test_a_950_tells_its_main_board_super_pod_and_rack(
+    board: Board, kinds: set[tuple[int | None, ...]]
 ) -> None:
     """By which HCCL's topology file is found, also of a server that is in no super pod."""
-    assert {(npu.mainboard_id, npu.super_pod_type) for npu in board.chips} == kinds
+    assert {(npu.mainboard_id, npu.super_pod_type, npu.rack_id) for npu in board.chips} == kinds
 
 
 A3_WITHOUT_SWITCH = changed(

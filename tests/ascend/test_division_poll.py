@@ -98,6 +98,7 @@ async def test_a_super_pod_that_is_reported_late_is_known_without_a_new_list(
             super_pod_server_index=None,
             super_pod_sdid=None,
             super_pod_type=None,
+            rack_id=None,
         )
         for chip in board.chips
     ]

@@ -34,7 +34,10 @@ def a3(number: int, **facts: Any) -> Chip:
 
 def of_950(number: int, **facts: Any) -> Chip:
     """A 950, in a super pod."""
-    return a3(number, **{"family": ChipFamily.ASCEND_950, "chip_name": "Ascend950PR"} | facts)
+    return a3(
+        number,
+        **{"family": ChipFamily.ASCEND_950, "chip_name": "Ascend950PR", "rack_id": 2} | facts,
+    )
 
 
 def duo(number: int, **facts: Any) -> Chip:

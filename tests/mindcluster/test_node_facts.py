@@ -43,6 +43,7 @@ def test_labels_of_other_families() -> None:
         "servertype": "npu-20",
         MEMORY: "32G",
         POD: "7",
+        "huawei.com/topotree.rackid": "2",
         "huawei.com/topotree.serverid": "3",
     }
 
@@ -88,7 +89,7 @@ def test_annotations_in_a_super_pod() -> None:
     assert json.loads(found["baseDeviceInfos"]) == {
         "npu-2": {"DeviceID": 2, "IP": "", "SuperDeviceID": 12582914}
     }
-    assert found["serverType"] == "npu"
+    assert (found["serverType"], found["rackID"]) == ("npu", "2")
 
 
 def test_only_chips_of_the_usual_resource_are_told() -> None:

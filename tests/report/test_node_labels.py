@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.mindcluster.chips import a3, b4, of_950
-from trio_npu_dra.agent.report.node_labels import SERVER, SUPER_POD, board_labels
+from trio_npu_dra.agent.report.node_labels import RACK, SERVER, SUPER_POD, board_labels
 from trio_npu_dra.ascend.model import Board, Chip
 
 DOMAIN = "npu.huawei.com"
@@ -35,7 +35,7 @@ B4 = {"model": "Ascend910B", "chip": "910B4", "count": "1", "driver-version": "2
         ([b4(0, chip_name="910 B4")], {**B4, "chip": None}),
         ([a3(0), a3(1, super_pod_id=None)], {"model": "Ascend910A3", SUPER_POD: "7", SERVER: None}),
         ([a3(0), a3(1, super_pod_id=8)], {SUPER_POD: None}),
-        ([of_950(0, super_pod_id=0)], {SUPER_POD: "0", SERVER: "3"}),
+        ([of_950(0, super_pod_id=0)], {SUPER_POD: "0", RACK: "2", SERVER: "3"}),
     ],
 )
 def test_what_all_chips_tell_is_a_label(chips: list[Chip], wanted: dict[str, Any]) -> None:

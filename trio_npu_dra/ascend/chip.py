@@ -17,6 +17,7 @@ from trio_npu_dra.ascend.tolerant_reader import TolerantReader
 from trio_npu_dra.ascend.traits import TRAITS, family_of
 
 _MIB: Final = 1024 * 1024
+_TYPES_WITH_RACKS: Final = frozenset({1, 2})  # of super pods: pods (mind-cluster)
 
 
 def identify(dcmi: Dcmi, ref: ChipRef) -> Chip | None:
@@ -158,15 +159,18 @@ def _in_super_pod(dcmi: Dcmi, chip: Chip, known: Chip, facts: TolerantReader) ->
     if not TRAITS[chip.family].has_super_pods:
         return chip
     place = facts.read("super pod", _place_of(known), dcmi.super_pod, chip.ref)
-    kind = known.super_pod_type
+    kind, rack = known.super_pod_type, None
     if TRAITS[chip.family].uses_unified_bus:
         kind = facts.read("super pod type", kind, dcmi.super_pod_type, chip.ref)
+    if place and kind in _TYPES_WITH_RACKS:
+        rack = facts.read("rack", known.rack_id, dcmi.rack_id, chip.ref)
     return replace(
         chip,
         super_pod_id=place.super_pod_id if place else None,
         super_pod_server_index=place.server_index if place else None,
         super_pod_sdid=place.sdid if place else None,
         super_pod_type=kind,
+        rack_id=rack,
     )
 
 

@@ -216,6 +216,7 @@ class Chip:
         super_pod_sdid: The die's address in the super pod.
         super_pod_type: The kind of super pod or server (950): 0 a server of 8, 1 and 2 pods, 3 and
             4 servers of 16 and 32.
+        rack_id: The rack in the super pod (950 in a pod).
         mainboard_id: The kind of the main board (950).
         device_share: Whether several containers may open it at once.
         vnpus: Ids of the vNPUs that it is split into; then it cannot be handed out whole.
@@ -253,6 +254,7 @@ class Chip:
     )
     super_pod_sdid: Annotated[int | None, Published("superPodSdid", of_whole=True)] = None
     super_pod_type: int | None = None
+    rack_id: int | None = None
     mainboard_id: int | None = None
     device_share: bool | None = None
     vnpus: tuple[int, ...] = ()

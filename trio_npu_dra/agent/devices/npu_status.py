@@ -71,5 +71,6 @@ def npu_status(offer: Offer) -> NpuStatus:
         super_pod_id=first.super_pod_id,
         server_index=first.super_pod_server_index,
         sdid=None if offer.partition else first.super_pod_sdid,
+        rack_id=first.rack_id,
         module_dies=tuple(dies) if is_module else (),
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
-from trio_npu_dra.agent.report.node_labels import as_labels, topology_labels
+from trio_npu_dra.agent.report.node_labels import RACK, as_labels, topology_labels
 from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.ascend.traits import TRAITS
 
@@ -61,7 +61,9 @@ def node_annotations(chips: Sequence[Chip]) -> dict[str, str]:
         return {}
     devices = {device_id(USUAL[chip.family], chip.physical_id): _base(chip) for chip in chips}
     super_pod_id, server_index = place(chips)
+    rack = topology_labels(chips).get(RACK)
     return {
+        **({"rackID": rack} if rack else {}),
         "baseDeviceInfos": json.dumps(devices, separators=(",", ":")),
         "superPodID": str(super_pod_id),
         "serverIndex": str(server_index),

@@ -12,9 +12,10 @@ from trio_npu_dra.ascend.traits import TRAITS
 T = TypeVar("T")
 
 SUPER_POD: Final = "huawei.com/topotree.superpodid"
+RACK: Final = "huawei.com/topotree.rackid"
 SERVER: Final = "huawei.com/topotree.serverid"
 
-TOPOLOGY_KEYS: Final = frozenset({SUPER_POD, SERVER})
+TOPOLOGY_KEYS: Final = frozenset({SUPER_POD, RACK, SERVER})
 """MindCluster's labels of the place in a super pod, which Huawei's device plugin writes too."""
 
 _VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -41,11 +42,12 @@ def board_labels(board: Board, domain: str) -> dict[str, str]:
 
 
 def topology_labels(chips: Sequence[Chip]) -> dict[str, str]:
-    """The place of these chips in a super pod; of a 950 with the server's index in it."""
+    """The place of these chips in a super pod; of a 950 with its rack and the server's index."""
     with_server = (chip for chip in chips if TRAITS[chip.family].has_server_label)
     return as_labels(
         {
             SUPER_POD: _common(chip.super_pod_id for chip in chips),
+            RACK: _common(chip.rack_id for chip in chips),
             SERVER: _common(chip.super_pod_server_index for chip in with_server),
         }
     )

@@ -274,6 +274,12 @@ class Dcmi(PartitionCalls, RocePortCalls):
         kind = int(info.super_pod_type)
         return None if kind == NONE else kind
 
+    def rack_id(self, chip: ChipRef) -> int | None:
+        """The rack of a server in a super pod of racks; 950 only."""
+        info = self._device_info(chip, _SUPER_POD_COMMAND, spacious(c.dcmi_spod_info))
+        rack = int(info.chassis_id)
+        return None if rack == NONE else rack
+
     def mainboard_id(self, chip: ChipRef) -> int:
         """The kind of the main board; 950 only."""
         return self._uint(f.MAINBOARD_ID, chip)
