@@ -105,9 +105,9 @@ async def _label(
 
 
 def _is_other(before: NodeLabels, uid: str, now: NodeLabels) -> bool:
-    """Whether something else is wanted than was written, or another Node is there."""
-    is_there = now.node_uid in {"", uid}
-    return not is_there or replace(now, node_uid="") != replace(before, node_uid="")
+    """Whether something else is wanted than was written to the Node with *uid*, or for another."""
+    is_same_node = now.node_uid in {uid, before.node_uid}  # which may be that of a Node before it
+    return not is_same_node or replace(now, node_uid="") != replace(before, node_uid="")
 
 
 def change(
