@@ -3,4 +3,4 @@
 It knows no Board. Other rooms import from the modules below, most only from `errors` and `types`.
 """
 
-__all__ = ["client", "errors", "job", "types", "worker"]
+__all__ = ["client", "errors", "job", "roce_port", "types", "worker"]
