@@ -19,6 +19,7 @@ from tests.api.scenario import Scenario, new_driver, slice_of, stored
 from tests.api.watch_scenarios import (
     a_bookmark_moves_a_quiet_watch_on,
     a_picture_follows_the_changes,
+    a_picture_may_be_of_labels_in_a_namespace,
     a_watch_tells_each_change_in_order,
 )
 from trio_npu_dra.kit.api.applied import ConfigMap, ManagedMeta, ManagedNode
@@ -363,6 +364,7 @@ AS_ADMINISTRATOR: tuple[Scenario, ...] = (
     a_path_that_is_not_served_is_no_missing_object,
     a_list_may_be_of_one_namespace,
     a_list_may_be_of_metadata_alone,
+    a_picture_may_be_of_labels_in_a_namespace,
     a_list_goes_on_after_a_large_object,
     an_applied_field_belongs_to_its_manager,
     a_node_says_who_applied_its_labels,

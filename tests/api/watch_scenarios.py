@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from typing import TypeVar
 
 import anyio
 import pytest
 
 from tests.api.scenario import new_driver, slice_of
+from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.client import KubeClient, WatchEvent
-from trio_npu_dra.kit.api.objects import Device, KubeObject, ResourceSlice
+from trio_npu_dra.kit.api.objects import Device, KubeObject, ObjectMeta, ResourceSlice
 from trio_npu_dra.kit.api.parsing import EventType
 from trio_npu_dra.kit.api.watch import View, list_and_watch
 from trio_npu_dra.kit.base.errors import Gone
 
+K = TypeVar("K", bound=KubeObject)
 Event = WatchEvent[ResourceSlice]
 
 _BOOKMARK_LIMIT = 90.0
@@ -86,11 +90,34 @@ async def a_picture_follows_the_changes(client: KubeClient) -> None:
             await shows(views, other)
 
 
-async def shows(views: AsyncIterator[View[ResourceSlice]], *expected: ResourceSlice) -> None:
+async def a_picture_may_be_of_labels_in_a_namespace(client: KubeClient) -> None:
+    """In pages, too; objects with other labels and in other namespaces stay out."""
+    job = f"job-{uuid.uuid4()}"
+
+    async def create(label: str, namespace: str = "default") -> ConfigMap:
+        meta = ObjectMeta(generate_name="member-", namespace=namespace, labels={"job": label})
+        return await client.create(ConfigMap(metadata=meta, data={}))
+
+    made = [await create(job), await create(job)]
+    await create("other")
+    views = list_and_watch(
+        client, ConfigMap, namespace="default", label_selector=f"job={job}", page=1
+    )
+    with anyio.fail_after(10):
+        async with aclosing(views):
+            await shows(views, *made)
+            await create("other")
+            await create(job, "kube-system")
+            made.append(await create(job))
+            await shows(views, *made)
+
+
+async def shows(views: AsyncIterator[View[K]], *expected: K) -> None:
     """Wait for a fresh view of exactly these objects."""
-    wanted = {one.metadata.name: one for one in expected}
+    wanted = {one.metadata.uid: one for one in expected}
     async for view in views:
-        if view.stale_since is None and view.objects == wanted:
+        found = {one.metadata.uid: one for one in view.objects.values()}
+        if view.stale_since is None and found == wanted:
             return
 
 

@@ -26,9 +26,12 @@ __all__ = [
     "nodes",
     "objects",
     "pages",
+    "parsing",
+    "paths",
     "pods",
     "quantity",
     "retry",
     "tls",
     "watch",
+    "workloads",
 ]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, Unpack
 
 from trio_npu_dra.kit.api import paths
 from trio_npu_dra.kit.api.answers import Status, refusal
@@ -28,6 +28,7 @@ from trio_npu_dra.kit.api.parsing import (
     shortened,
     unreadable,
 )
+from trio_npu_dra.kit.api.paths import Where
 from trio_npu_dra.kit.api.transport import JSON, METADATA, Transport
 from trio_npu_dra.kit.base.errors import NotFound, Unavailable, Unreadable
 
@@ -93,14 +94,14 @@ class KubeClient:
             raise Unreadable(f"{asked}: the answer is about {shortened(other)}")
         return found
 
-    async def list(self, kind: type[K], *, field_selector: str = "") -> tuple[tuple[K, ...], str]:
-        """Read all objects of a kind that the selector selects, in all namespaces.
+    async def list(self, kind: type[K], **where: Unpack[Where]) -> tuple[tuple[K, ...], str]:
+        """Read all objects of a kind that *where* allows.
 
         Returns:
             The objects, and the resourceVersion from which a watch continues.
         """
-        asked = f"list {kind.plural} {field_selector}".rstrip()
-        path = paths.collection(kind, fieldSelector=field_selector)
+        asked = _many("list", kind, where)
+        path = paths.many(kind, where)
         body = await self._transport.ask(asked, "GET", path, limit=LIST_LIMIT)
         answer = parsed(ObjectList, asked, body)
         raw = answer.items or ()
@@ -109,36 +110,31 @@ class KubeClient:
         return self._converted(kind, asked, *raw), answer.metadata.resource_version
 
     def pages(
-        self, kind: type[K], *, namespace: str | None = None, field_selector: str = "", page: int
+        self, kind: type[K], *, page: int, **where: Unpack[Where]
     ) -> AsyncGenerator[Listed[K], None]:
-        """Read all objects of a kind page by page, so that there may be any number of them.
+        """Read objects of a kind page by page, so that there may be any number of them.
 
         A page leaves out and names an object that cannot be read by itself.
 
         Args:
             kind: The kind of the objects.
-            namespace: All namespaces without it.
-            field_selector: Such as `spec.nodeName=n1`.
             page: Objects in one answer at most.
+            where: Which of them.
 
         Raises:
             Gone: It took so long that the API server has forgotten the first page.
         """
-        asked = f"list {kind.plural} {field_selector}".rstrip()
+        asked = _many("list", kind, where)
 
         async def ask(path: str) -> bytes:
             form = METADATA if kind.metadata_only else JSON
             return await self._transport.ask(asked, "GET", path, limit=LIST_LIMIT, accept=form)
 
-        return read_pages(
-            ask, asked, kind, namespace=namespace, field_selector=field_selector, page=page
-        )
+        return read_pages(ask, asked, kind, where, page=page)
 
-    async def list_all(
-        self, kind: type[K], *, namespace: str | None = None, field_selector: str = "", page: int
-    ) -> Listed[K]:
+    async def list_all(self, kind: type[K], *, page: int, **where: Unpack[Where]) -> Listed[K]:
         """All `pages` as one, with the version of the first."""
-        pages = self.pages(kind, namespace=namespace, field_selector=field_selector, page=page)
+        pages = self.pages(kind, page=page, **where)
         async with aclosing(pages):
             found = [each async for each in pages]
         return Listed(
@@ -229,7 +225,7 @@ class KubeClient:
 
     @asynccontextmanager
     async def watch(
-        self, kind: type[K], *, field_selector: str = "", resource_version: str
+        self, kind: type[K], *, resource_version: str, **where: Unpack[Where]
     ) -> AsyncIterator[AsyncIterator[WatchEvent[K]]]:
         """Follow changes after *resource_version*; the block begins once the server has accepted.
 
@@ -241,14 +237,14 @@ class KubeClient:
                 again.
             KubeError: Refused, broken, or not ended in time.
         """
-        asked = f"watch {kind.plural} {field_selector}".rstrip()
-        path = paths.collection(
+        asked = _many("watch", kind, where)
+        path = paths.many(
             kind,
+            where,
             watch="true",
             allowWatchBookmarks="true",
             timeoutSeconds=str(WATCH_SECONDS),
             resourceVersion=resource_version,
-            fieldSelector=field_selector,
         )
         seconds = WATCH_SECONDS + _WATCH_MARGIN
         async with aclosing(self._transport.stream(asked, path, seconds=seconds)) as lines:
@@ -339,6 +335,11 @@ async def open_client(
         yield KubeClient(transport)
     finally:
         await transport.end()
+
+
+def _many(verb: str, kind: type[KubeObject], where: Where) -> str:
+    selectors = where.get("field_selector"), where.get("label_selector")
+    return " ".join(filter(None, (verb, kind.plural, *selectors)))
 
 
 def _object_name(kind: type[KubeObject], name: str, namespace: str | None) -> str:

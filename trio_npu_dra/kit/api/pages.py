@@ -16,6 +16,7 @@ from pydantic_core import from_json
 from trio_npu_dra.kit.api import paths
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.api.parsing import NotUnderstood, ObjectList, convert, parsed, shortened
+from trio_npu_dra.kit.api.paths import Where
 from trio_npu_dra.kit.base.errors import Unreadable
 
 K = TypeVar("K", bound=KubeObject)
@@ -59,9 +60,8 @@ async def read_pages(
     ask: Callable[[str], Awaitable[bytes]],
     asked: str,
     kind: type[K],
+    where: Where,
     *,
-    namespace: str | None,
-    field_selector: str,
     page: int,
 ) -> AsyncGenerator[Listed[K], None]:
     """The pages of a list, as `KubeClient.pages` has them; *ask* gets the answer to a path.
@@ -71,9 +71,7 @@ async def read_pages(
     """
     size, more = page, ""
     while True:
-        path = paths.collection(
-            kind, namespace, fieldSelector=field_selector, limit=str(size), **{"continue": more}
-        )
+        path = paths.many(kind, where, limit=str(size), **{"continue": more})
         objects: list[K] = []
         unread: list[Unread] = []
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypedDict
 from urllib.parse import quote, urlencode
 
 from trio_npu_dra.kit.api.objects import KubeObject
@@ -16,6 +16,35 @@ _NAMESPACE: Final = re.compile(_LABEL)
 _NAMESPACE_LIMIT: Final = 63
 _NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAME_LIMIT: Final = 253
+
+
+class Where(TypedDict, total=False):
+    """Which objects of a kind; each part that is left out allows all.
+
+    Attributes:
+        namespace: Theirs.
+        field_selector: Such as `spec.nodeName=n1`.
+        label_selector: Such as `app=train,role in (worker)`.
+    """
+
+    namespace: str | None
+    field_selector: str
+    label_selector: str
+
+
+def many(kind: type[KubeObject], where: Where, **parameters: str) -> str:
+    """The path of the objects of a kind that *where* allows, with the parameters except empty ones.
+
+    Raises:
+        Invalid: No namespace can have that name.
+    """
+    return collection(
+        kind,
+        where.get("namespace"),
+        fieldSelector=where.get("field_selector", ""),
+        labelSelector=where.get("label_selector", ""),
+        **parameters,
+    )
 
 
 def collection(kind: type[KubeObject], namespace: str | None = None, **parameters: str) -> str:

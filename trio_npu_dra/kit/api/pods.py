@@ -1,7 +1,8 @@
-"""Pods: their metadata, and what their containers ask for."""
+"""Pods: their metadata, what their containers ask for, and which node and claims they have."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -43,8 +44,79 @@ class PodMetadata(KubeObject):
 
 
 class Pod(PodMetadata):
-    """A Pod; `tools.cluster.pods` has what else schedulers read of it."""
+    """A Pod with its containers."""
 
     metadata_only = False
 
     spec: PodSpec = Field(default_factory=PodSpec)
+
+
+# --- what the daemon does not read ----------------------------------------------------------------
+
+
+class PodClaim(ApiModel):
+    """spec.resourceClaims[]."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class SchedulingGroup(ApiModel):
+    """spec.schedulingGroup (scheduling.k8s.io/v1beta1, Kubernetes 1.37)."""
+
+    pod_group_name: str | None = None
+
+
+class PlacedPodSpec(PodSpec):
+    """spec of a Pod, with its node, its name in the cluster's DNS, and its claims."""
+
+    node_name: str | None = None
+    hostname: str | None = None
+    resource_claims: Items[PodClaim] = ()
+    scheduling_group: SchedulingGroup = Field(default_factory=SchedulingGroup)
+
+
+class PodClaimStatus(ApiModel):
+    """status.resourceClaimStatuses[]: the claim made of a template, None if none is needed."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
+class ExtendedClaimStatus(ApiModel):
+    """status.extendedResourceClaimStatus."""
+
+    resource_claim_name: str
+
+
+class PodStatus(ApiModel):
+    """status of a Pod."""
+
+    phase: str = "Pending"
+    pod_ip: str | None = Field(None, alias="podIP")
+    host_ip: str | None = Field(None, alias="hostIP")
+    resource_claim_statuses: Items[PodClaimStatus] = ()
+    extended_resource_claim_status: ExtendedClaimStatus | None = None
+
+
+class PlacedPod(Pod):
+    """A Pod with its place and claims; `tools.cluster.pods` has what else schedulers read of it."""
+
+    spec: PlacedPodSpec = Field(default_factory=PlacedPodSpec)
+    status: PodStatus = Field(default_factory=PodStatus)
+
+    @property
+    def title(self) -> str:
+        """`namespace/name`."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def claim_names(self) -> Mapping[str, str | None]:
+        """The claims that it needs, by what it calls them; None: not made of its template yet."""
+        made = {one.name: one.resource_claim_name for one in self.status.resource_claim_statuses}
+        return {
+            one.name: one.resource_claim_name or made.get(one.name)
+            for one in self.spec.resource_claims
+            if one.resource_claim_name or made.get(one.name) or one.name not in made
+        }

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, Unpack
 
 import anyio
 
@@ -15,6 +15,7 @@ from trio_npu_dra.kit.api.bodies import LIST_LIMIT
 from trio_npu_dra.kit.api.client import OBJECTS_LIMIT, KubeClient, WatchEvent
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.api.parsing import EventType
+from trio_npu_dra.kit.api.paths import Where
 from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base.errors import Gone, KubeError, Unavailable, Unreadable
 
@@ -44,25 +45,28 @@ async def list_and_watch(
     client: KubeClient,
     kind: type[K],
     *,
-    field_selector: str = "",
     listed: tuple[tuple[K, ...], str] | None = None,
+    page: int | None = None,
+    **where: Unpack[Where],
 ) -> AsyncGenerator[View[K], None]:
     """Yield a view now, and a new one after each change, loss of contact and recovery, for ever.
 
     Watches continue from the last bookmark or event. A new list follows when the API server has
     forgotten that place, and, with pauses that grow to minutes, when an event is not understood: a
-    watch would meet it again. A view stays within the limits of a list. Every failure is retried,
-    also a missing right: an administrator can grant it later.
+    watch would meet it again. A view stays within the limits of a list, unless it is read in pages.
+    Every failure is retried, also a missing right: an administrator can grant it later.
 
     Args:
         client: The API server.
         kind: The kind of the objects.
-        field_selector: Selects objects, `spec.nodeName=n1,spec.driver=d`.
-        listed: The result of `client.list`, if the caller has just listed.
+        listed: The objects and their version, if the caller has just listed.
+        page: Objects in one answer of a list, which then may have any number of them, and leaves
+            out those that cannot be read.
+        where: Which objects.
     """
     retry = Retry(f"watching {kind.plural}", log)
     listed_at = -inf
-    picture: _Picture[K] = _Picture(f"watch {kind.plural} {field_selector}".rstrip())
+    picture: _Picture[K] = _Picture(f"watch {kind.plural}", is_limited=page is None)
     yield picture.view()
     while True:
         # Contact came back with this watch, which has sent nothing yet. A restarted API server may
@@ -71,12 +75,10 @@ async def list_and_watch(
         try:
             if not picture.version:
                 listed_at = anyio.current_time()
-                picture.replace(*(listed or await client.list(kind, field_selector=field_selector)))
+                picture.replace(*(listed or await _list(client, kind, page, where)))
                 listed = None
             opened = anyio.current_time()
-            async with client.watch(
-                kind, field_selector=field_selector, resource_version=picture.version
-            ) as events:
+            async with client.watch(kind, resource_version=picture.version, **where) as events:
                 is_back = picture.stale_since is not None
                 picture.stale_since = None
                 retry.recovered()
@@ -100,11 +102,21 @@ async def list_and_watch(
             await anyio.sleep(retry.failed(error))
 
 
+async def _list(
+    client: KubeClient, kind: type[K], page: int | None, where: Where
+) -> tuple[tuple[K, ...], str]:
+    if page is None:
+        return await client.list(kind, **where)
+    found = await client.list_all(kind, page=page, **where)
+    return found.objects, found.version
+
+
 class _Picture(Generic[K]):
     """The objects while they change; *asked* is the watch in words, for messages."""
 
-    def __init__(self, asked: str) -> None:
+    def __init__(self, asked: str, *, is_limited: bool) -> None:
         self._asked = asked
+        self._is_limited = is_limited
         self.version = ""
         self.synced = False
         self.stale_since: float | None = anyio.current_time()
@@ -132,7 +144,10 @@ class _Picture(Generic[K]):
             return self._objects.pop(key, None) is not None
         sizes = {**self._sizes, key: event.size}
         is_one_more = key not in self._objects
-        if len(self._objects) + is_one_more > OBJECTS_LIMIT or sum(sizes.values()) > LIST_LIMIT:
+        is_large = (
+            len(self._objects) + is_one_more > OBJECTS_LIMIT or sum(sizes.values()) > LIST_LIMIT
+        )
+        if is_large and self._is_limited:
             raise Unreadable(
                 f"{self._asked}: more than {OBJECTS_LIMIT} objects or {LIST_LIMIT} bytes of them"
             )

@@ -6,7 +6,7 @@ Fields and words are those of the real API server: the conformance scenarios che
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -86,31 +86,41 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-Terms = tuple[tuple[str, str], ...]
-"""Dotted fields and their wanted values."""
+Terms = tuple[tuple[tuple[str, ...], str], ...]
+"""Fields, step by step, and their wanted values."""
 
 
-def terms(plural: str, selector: str) -> Terms:
-    """A field selector `a=b,c=d` split into its terms.
+def terms(plural: str, fields: str, labels: str, namespace: str) -> Terms:
+    """Selectors `a=b,c=d` of fields and of labels, and a namespace, which may be empty, as terms.
 
     Raises:
         ApiRefusal: A field cannot be used in a selector.
     """
-    pairs = [term.partition("=")[::2] for term in selector.split(",") if term]
+    pairs = list(_pairs(fields))
     for field, _ in pairs:
         if field not in _SELECTABLE[plural]:
             raise ApiRefusal(400, "BadRequest", f"field label not supported: {field}")
-    return tuple(pairs)
+    return (
+        *((tuple(field.split(".")), value) for field, value in pairs),
+        *((("metadata", "labels", label), value) for label, value in _pairs(labels)),
+        *([(("metadata", "namespace"), namespace)] if namespace else []),
+    )
+
+
+def _pairs(selector: str) -> Iterator[tuple[str, str]]:
+    for term in filter(None, selector.split(",")):
+        name, _, value = term.partition("=")
+        yield name, value
 
 
 def matches(obj: Wire, wanted: Terms) -> bool:
     """Whether *obj* has all the values."""
-    return all(_value(obj, field) == value for field, value in wanted)
+    return all(_value(obj, steps) == value for steps, value in wanted)
 
 
-def _value(obj: Any, field: str) -> Any:
-    for step in field.split("."):
-        obj = obj.get(step, "")
+def _value(obj: Any, steps: tuple[str, ...]) -> Any:
+    for step in steps:
+        obj = obj.get(step, "") if obj else ""
     return obj
 
 

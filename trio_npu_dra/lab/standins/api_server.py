@@ -1,7 +1,7 @@
 """A small API server in this process: HTTP/1.1 over a unix socket or loopback TCP.
 
 It has what this driver needs of Kubernetes: nodes, resourceslices, resourceclaims, events,
-ConfigMaps, pods and its version, under the real paths.
+ConfigMaps, pods, their controllers and its version, under the real paths.
 """
 
 from __future__ import annotations
@@ -161,6 +161,7 @@ class _Handler:
         found = self._state.list(
             call.plural,
             call.query.get("fieldSelector", ""),
+            labels=call.query.get("labelSelector", ""),
             namespace=call.namespace,
             limit=int(call.query.get("limit", "0")),
             more=call.query.get("continue", ""),
@@ -190,9 +191,12 @@ class _Handler:
     ) -> None:
         version = int(call.query.get("resourceVersion", "0"))
         selector = call.query.get("fieldSelector", "")
+        labels = call.query.get("labelSelector", "")
         try:
             while True:
-                for event in await self._state.changes(call.plural, selector, version):
+                for event in await self._state.changes(
+                    call.plural, selector, version, labels=labels, namespace=call.namespace
+                ):
                     version = int(event["object"]["metadata"]["resourceVersion"])
                     await _send_line(connection, stream, event)
         except ApiRefusal as refusal:

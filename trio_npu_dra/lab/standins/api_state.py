@@ -23,6 +23,7 @@ import trio
 from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.objects import Event, KubeObject, Node, ResourceClaim, ResourceSlice
 from trio_npu_dra.kit.api.pods import Pod
+from trio_npu_dra.kit.api.workloads import Job, JobSet, StatefulSet
 from trio_npu_dra.lab.standins.api_apply import applied, disown_changes
 from trio_npu_dra.lab.standins.api_claims import admit_claim
 from trio_npu_dra.lab.standins.api_rules import (
@@ -40,7 +41,11 @@ K = TypeVar("K", bound=KubeObject)
 Wire = dict[str, Any]
 
 KINDS: Mapping[str, type[KubeObject]] = {
-    kind.plural: kind for kind in (Node, ResourceSlice, ResourceClaim, Event, ConfigMap, Pod)
+    kind.plural: kind
+    for kind in (
+        *(Node, ResourceSlice, ResourceClaim, Event, ConfigMap, Pod),
+        *(Job, JobSet, StatefulSet),
+    )
 }
 _NAME_BASE_LIMIT = 58
 """The API server cuts generateName here, so that name and suffix stay within 63 characters."""
@@ -218,25 +223,29 @@ class ApiState:
             raise _not_found(plural, name) from None
 
     def list(
-        self, plural: str, selector: str, *, namespace: str = "", limit: int = 0, more: str = ""
+        self,
+        plural: str,
+        selector: str,
+        *,
+        labels: str = "",
+        namespace: str = "",
+        limit: int = 0,
+        more: str = "",
     ) -> Wire:
-        """Read the objects that *selector* admits.
+        """Read the objects that the selectors admit.
 
         Args:
             plural: Their kind.
             selector: A field selector; all fit an empty one.
+            labels: A selector of labels, by equality alone.
             namespace: Theirs; all namespaces without it.
             limit: Objects in one page; 0 for no pages.
             more: Where this page begins, as the page before said. Unlike the API server, it shows
                 objects as they are now, not as they were for the first page.
         """
-        stored, wanted = self._objects[plural], terms(plural, selector)
+        stored, wanted = self._objects[plural], terms(plural, selector, labels, namespace)
         version, last = json.loads(more) if more else (self._version, ["", ""])
-        keys = [
-            key
-            for key in sorted(stored)
-            if key > tuple(last) and namespace in {"", key[0]} and matches(stored[key], wanted)
-        ]
+        keys = [key for key in sorted(stored) if key > tuple(last) and matches(stored[key], wanted)]
         page = keys[:limit] if limit else keys
         metadata = {"resourceVersion": str(version)}
         if len(page) < len(keys):
@@ -330,9 +339,11 @@ class ApiState:
         self._record(plural, "DELETED", gone)
         return gone
 
-    async def changes(self, plural: str, selector: str, version: int) -> Iterable[Wire]:
+    async def changes(
+        self, plural: str, selector: str, version: int, *, labels: str = "", namespace: str = ""
+    ) -> Iterable[Wire]:
         """Wait for watch events after *version*, at least one."""
-        wanted = terms(plural, selector)
+        wanted = terms(plural, selector, labels, namespace)
         while True:
             if version < self._compacted:
                 raise ApiRefusal(410, "Expired", f"too old resource version: {version}")

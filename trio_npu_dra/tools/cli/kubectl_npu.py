@@ -8,10 +8,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -19,8 +17,6 @@ import yaml
 
 from trio_npu_dra.agent.config.model import DRIVER
 from trio_npu_dra.kit.api.client import KubeClient, open_client
-from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
-from trio_npu_dra.kit.api.kubeconfig import read_context
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.base.command_line import CommandLine
 from trio_npu_dra.kit.base.errors import (
@@ -34,7 +30,7 @@ from trio_npu_dra.kit.base.errors import (
 from trio_npu_dra.kit.base.terminal import ExitCode, exit_status, say, visible, write
 from trio_npu_dra.revision import USER_AGENT, full_version
 from trio_npu_dra.tools.cli.table import Line, with_styles
-from trio_npu_dra.tools.login.login import files_of_person, log_in
+from trio_npu_dra.tools.login import access
 
 if TYPE_CHECKING:
     from trio_npu_dra.tools.cli.npu_answers import Output
@@ -118,39 +114,8 @@ def parser() -> CommandLine:
     made.add_argument(
         "--driver", default=DRIVER, help=f"whose devices; '' for all drivers (default: {DRIVER})"
     )
-    made.add_argument(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="default: the files of $KUBECONFIG, then ~/.kube/config, then the pod's account",
-    )
-    made.add_argument(
-        "--context", default="", help="of the kubeconfig (default: its current context)"
-    )
+    access.add_arguments(made)
     return made
-
-
-async def credentials(asked: argparse.Namespace) -> tuple[Credentials, str]:
-    """How to get in, and the namespace that is meant without `--namespace`.
-
-    Raises:
-        ConfigError: There is neither a kubeconfig nor a pod's service account, or the user of the
-            context cannot log in.
-    """
-    files = (asked.kubeconfig,) if asked.kubeconfig else files_of_person(os.environ)
-    if files:
-        chosen = read_context(files, asked.context)
-        return await log_in(chosen), chosen.namespace
-    if asked.context:
-        raise ConfigError(
-            f"there is no kubeconfig that could have the context {asked.context}: give --kubeconfig"
-        )
-    if "KUBERNETES_SERVICE_HOST" not in os.environ:  # this is no pod
-        raise ConfigError(
-            "there is no kubeconfig: $KUBECONFIG is not set, and there is no ~/.kube/config; "
-            "give --kubeconfig FILE"
-        )
-    return load_credentials(None), "default"
 
 
 async def _run(asked: argparse.Namespace) -> None:
@@ -158,9 +123,9 @@ async def _run(asked: argparse.Namespace) -> None:
         raise ConfigError(f"`{asked.command}` needs a name: `kubectl npu {asked.command} NAME`")
     if asked.command == "list" and asked.name:
         raise ConfigError(f"`list` takes no name: `kubectl npu node {asked.name}` shows one node")
-    access, usual = await credentials(asked)
+    entry, usual = await access.credentials(asked)
     asked.namespace = asked.namespace or usual
-    async with open_client(access, user_agent=USER_AGENT) as client:
+    async with open_client(entry, user_agent=USER_AGENT) as client:
         await _print_answers(client, asked)
 
 

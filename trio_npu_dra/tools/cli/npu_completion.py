@@ -26,6 +26,7 @@ from trio_npu_dra.revision import USER_AGENT
 from trio_npu_dra.tools.cli import kubectl_npu
 from trio_npu_dra.tools.cli.completion import candidates
 from trio_npu_dra.tools.cluster.objects import AnySlice
+from trio_npu_dra.tools.login import access
 
 _FILES: Final = 0
 _NO_FILES: Final = 4
@@ -92,10 +93,10 @@ async def _in_time(
     found: dict[str, str] = {}
     with trio.move_on_after(_PATIENCE_SECONDS):
         try:
-            access, usual = await kubectl_npu.credentials(asked)
+            entry, usual = await access.credentials(asked)
             asked.namespace = asked.namespace or usual
             async with (
-                open_client(access, user_agent=USER_AGENT, deadline=_PATIENCE_SECONDS) as client,
+                open_client(entry, user_agent=USER_AGENT, deadline=_PATIENCE_SECONDS) as client,
                 aclosing(names(client, asked)) as told,
             ):
                 async for name, about in told:

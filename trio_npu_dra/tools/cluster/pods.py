@@ -46,14 +46,6 @@ class Container(pods.Container):
     restart_policy: str | None = None
 
 
-class PodClaim(ApiModel):
-    """spec.resourceClaims[]."""
-
-    name: str
-    resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
-
-
 class NodeAffinity(ApiModel):
     """affinity.nodeAffinity, without what is only preferred."""
 
@@ -76,16 +68,9 @@ class SchedulingGate(ApiModel):
     name: str
 
 
-class SchedulingGroup(ApiModel):
-    """spec.schedulingGroup."""
-
-    pod_group_name: str | None = None
-
-
-class PodSpec(pods.PodSpec):
+class PodSpec(pods.PlacedPodSpec):
     """spec of a Pod."""
 
-    node_name: str | None = None
     scheduler_name: str = "default-scheduler"
     node_selector: Named[str] = Field(default_factory=dict)
     affinity: Affinity | None = None
@@ -94,40 +79,11 @@ class PodSpec(pods.PodSpec):
     init_containers: Items[Container] = ()
     resources: pods.ResourceRequirements = Field(default_factory=pods.ResourceRequirements)
     overhead: pods.Quantities = Field(default_factory=dict)
-    resource_claims: Items[PodClaim] = ()
     scheduling_gates: Items[SchedulingGate] = ()
-    scheduling_group: SchedulingGroup = Field(default_factory=SchedulingGroup)
     topology_spread_constraints: Items[Any] = ()
 
 
-class PodClaimStatus(ApiModel):
-    """status.resourceClaimStatuses[]: the claim made of a template, None if none is needed."""
-
-    name: str
-    resource_claim_name: str | None = None
-
-
-class ExtendedClaimStatus(ApiModel):
-    """status.extendedResourceClaimStatus."""
-
-    resource_claim_name: str
-
-
-class PodStatus(ApiModel):
-    """status of a Pod."""
-
-    phase: str = "Pending"
-    resource_claim_statuses: Items[PodClaimStatus] = ()
-    extended_resource_claim_status: ExtendedClaimStatus | None = None
-
-
-class Pod(pods.Pod):
+class Pod(pods.PlacedPod):
     """A Pod."""
 
     spec: PodSpec = Field(default_factory=PodSpec)
-    status: PodStatus = Field(default_factory=PodStatus)
-
-    @property
-    def title(self) -> str:
-        """`namespace/name`."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"

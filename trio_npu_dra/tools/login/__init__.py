@@ -1,6 +1,6 @@
-"""How a person logs in to a cluster: credential plugins, and the system's certificate authorities.
+"""How a person gets in to a cluster: kubeconfigs, credential plugins, the system's authorities.
 
-Only `kubectl npu` may run plugins; the daemon must not load this room.
+Only commands for people may run plugins; the daemon must not load this room.
 """
 
-__all__ = ["credential_plugin", "login"]
+__all__ = ["access", "credential_plugin", "login"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
+from trio_npu_dra.kit.api.pods import PodClaim
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.explain.pod_fit import requested
 from trio_npu_dra.tools.cluster.objects import (
@@ -17,7 +18,7 @@ from trio_npu_dra.tools.cluster.objects import (
     ExactDeviceRequest,
     ResourceClaimSpec,
 )
-from trio_npu_dra.tools.cluster.pods import Pod, PodClaim
+from trio_npu_dra.tools.cluster.pods import Pod
 from trio_npu_dra.tools.cluster.said import Said, Why
 from trio_npu_dra.tools.cluster.view import ClusterView
 
@@ -45,13 +46,13 @@ class PodClaims:
 def claims_of(pod: Pod, view: ClusterView) -> PodClaims:
     """The claims that a pod names."""
     known = {claim.title: claim for claim in view.claims}
-    made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
+    names = pod.claim_names
     found: dict[str, Claim] = {}
     missing = problem = None
     for one in pod.spec.resource_claims:
-        name = one.resource_claim_name or made.get(one.name)
-        if name is None and one.name in made:
+        if one.name not in names:
             continue  # the claim is not needed
+        name = names[one.name]
         claim = known.get(f"{pod.metadata.namespace}/{name}") if name else None
         if claim is not None and claim not in found.values():
             found[one.name] = claim
