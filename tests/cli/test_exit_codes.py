@@ -75,6 +75,8 @@ def test_help_is_fine_and_an_unknown_flag_is_not(
         (npu_dra.main, "inspect --taint-effect=Loud=NoExecute --host-root=/none", 2),
         (npu_dra.main, "inspect --device-plugin=loud --host-root=/none", 2),
         (npu_dra.main, "doctor --sharing=share", 2),
+        (npu_dra.main, "ranktable job/train", 2),
+        (npu_dra.main, "ranktable job/train --kubeconfig=/none", 2),
         (npu_dra.main, "validate", 2),
         (npu_dra.main, "validate none.yaml", 2),
         (npu_dra.main, "validate wrong.yaml", 1),

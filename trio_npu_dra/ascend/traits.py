@@ -68,6 +68,21 @@ _310B_PATHS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankTableTraits:
+    """What the HCCL of a family takes in a rank table (hcomm, GetMaxDevNum, CheckDeviceNumValid).
+
+    Attributes:
+        version: The newest form that it reads.
+        ids: How many physical ids there may be; from 0 on.
+        equal_servers: Whether it refuses servers that have unequal numbers of NPUs.
+    """
+
+    version: Literal["1.0", "1.2", "2.0"]
+    ids: int
+    equal_servers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """How chips of one family are recognised, read, split, named and given to containers.
 
@@ -94,6 +109,7 @@ class Traits:
         has_docker_manager: Whether a second node of the manager is meant for containers.
         driver_paths: Files and folders of the Ascend driver that it gets; those that exist.
         reads_root_info: Whether its HCCL reads `/etc/hccl_rootinfo.json` (HCCL's documents).
+        rank_table: What its HCCL takes in a rank table; None where there is no HCCL.
         uses_unified_bus: Whether it works over the host's unified bus (`ascend.unified_bus`).
         ub_topologies: Its folder of topologies for HCCL, below that of the Ascend driver.
         resource: The resource of Huawei's device plugin, without the domain.
@@ -124,6 +140,7 @@ class Traits:
     has_docker_manager: bool = False
     driver_paths: tuple[str, ...] = _DRIVER_PATHS
     reads_root_info: bool = False
+    rank_table: RankTableTraits | None = None
     uses_unified_bus: bool = False
     ub_topologies: str = ""
     resource: str
@@ -167,6 +184,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             splits={None: SPLIT_310P},
             shared_nodes=_310P_NODES,
             driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS),
+            rank_table=RankTableTraits(version="1.0", ids=32, equal_servers=True),
             resource="Ascend310P",
             accelerator="huawei-Ascend310P",
             has_network_port=False,
@@ -175,6 +193,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             chip_name=re.compile(r"(Ascend)?910"),
             ring_size=4,
             splits={None: SPLIT_910},
+            rank_table=RankTableTraits(version="1.0", ids=8, equal_servers=True),
             resource="Ascend910",
             accelerator="huawei-Ascend910",
         ),
@@ -184,6 +203,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED}),
             split_key="board_id",
             splits=SPLITS_910B,
+            rank_table=RankTableTraits(version="1.0", ids=16),
             resource="Ascend910",
             accelerator="huawei-Ascend910",
             accelerator_types={0x28: "card-910b-infer", 0x29: "card-910b-infer"},  # 300I A2
@@ -199,6 +219,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
             node_folders=_UB_FOLDERS,
             driver_paths=(*_DRIVER_PATHS, TOPOLOGY_FOLDER),
+            rank_table=RankTableTraits(version="1.2", ids=16),
             resource="Ascend910",
             accelerator="huawei-Ascend910",
             server_type="A3",
@@ -212,6 +233,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             node_folders=_UB_FOLDERS,
             driver_paths=(*_DRIVER_PATHS, TOPOLOGY_FOLDER),
             reads_root_info=True,
+            rank_table=RankTableTraits(version="2.0", ids=65),
             uses_unified_bus=True,
             ub_topologies="950",
             resource="npu",

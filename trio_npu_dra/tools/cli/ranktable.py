@@ -1,0 +1,231 @@
+"""`npu-dra ranktable`: the rank table of a job, or the variables for its launchers, from claims."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from trio_npu_dra.kit.api.client import open_client
+from trio_npu_dra.kit.base import logs, storage
+from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Invalid
+from trio_npu_dra.kit.base.terminal import say
+from trio_npu_dra.revision import USER_AGENT
+from trio_npu_dra.tools.cli import table as columns
+from trio_npu_dra.tools.login import access
+from trio_npu_dra.tools.ranktable.environment import Framework, variables
+from trio_npu_dra.tools.ranktable.job import find_job, read_members
+from trio_npu_dra.tools.ranktable.members import Gathered, Member
+from trio_npu_dra.tools.ranktable.order import is_together, together
+from trio_npu_dra.tools.ranktable.rules import Wire, advice, refusals
+from trio_npu_dra.tools.ranktable.tables import Form, form_of, make_table, ranks_of
+
+_FEW: Final = 8
+"""How many refusals are named."""
+_NOT_FOR_PYTORCH: Final = (
+    "PyTorch needs no rank table: torchrun's processes find each other by MASTER_ADDR; "
+    "one in RANK_TABLE_FILE saves large jobs time"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The job, where it is, what is wanted of it, and how long that may take."""
+    parser.add_argument(
+        "job",
+        metavar="JOB",
+        help="job/NAME, jobset/NAME, lws/NAME, statefulset/NAME, or a selector of its pods' labels",
+    )
+    parser.add_argument(
+        "-n", "--namespace", default="", help="of the job (default: that of the context or pod)"
+    )
+    access.add_arguments(parser)
+    parser.add_argument(
+        "--pods",
+        type=_positive,
+        metavar="N",
+        help="how many pods the job has, where a selector of labels does not tell",
+    )
+    parser.add_argument(
+        "--wait", action="store_true", help="until all pods of the job have their NPUs"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_positive,
+        default=600,
+        metavar="SECONDS",
+        help="how long to wait at most; it then says which pod lacks what (default: 600)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("json", "env"),
+        default="json",
+        help="json: the rank table; env: variables for the launcher of this pod's processes, which "
+        "knows itself by $POD_NAME, else by its host name (default: json)",
+    )
+    parser.add_argument(
+        "--framework",
+        choices=tuple(Framework),
+        default=Framework.PYTORCH,
+        help="whose variables; PyTorch needs these alone, and no rank table (default: pytorch)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="write them there instead of standard output, whole or not at all; of a rank table "
+        "HCCL demands the ending .json",
+    )
+    parser.add_argument(
+        "--keep-order",
+        action="store_true",
+        help="fail rather than give ranks in another order than that of the pods' index",
+    )
+    parser.add_argument(
+        "--super-pod-block",
+        type=_positive,
+        metavar="N",
+        help="A3: cut super pods into logical ones of N ranks",
+    )
+    parser.add_argument(
+        "--explain", action="store_true", help="say on standard error how the table comes about"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make what is asked for and print or write it."""
+    logs.configure("warning", "text")
+    if arguments.out is not None:
+        _check_file(arguments.out, arguments.output)
+    own = os.environ.get("POD_NAME") or socket.gethostname().partition(".")[0]
+    found = trio.run(_read, arguments, own)
+    _refuse_lacks(found, arguments)
+    members = _in_order(found.members, keep=arguments.keep_order)
+    if arguments.output == "env":
+        given = variables(members, _own(members, own), Framework(arguments.framework))
+        lines = [f"{name}='{value}'" for name, value in given.items()]
+    else:
+        lines = json.dumps(_table(members, arguments), indent=2).splitlines()
+    if arguments.out is None:
+        say(*lines)
+    else:
+        content = "".join(f"{line}\n" for line in lines)
+        storage.write_atomic(arguments.out, content.encode(), mode=0o644)
+        say(f"{arguments.out} is for {len(members)} pods", stream=sys.stderr)
+    return 0
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def _check_file(path: Path, form: str) -> None:
+    """Refuse a place before any waiting.
+
+    Raises:
+        ConfigError: Nobody could read a rank table there.
+    """
+    if form == "json" and path.suffix != ".json":
+        raise ConfigError(f"--out={path}: HCCL reads a rank table only if its name ends in .json")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--out={path}: there is no folder {path.parent}")
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise ConfigError(f"--out={path}: a link, folder or device is there: name a file")
+
+
+async def _read(asked: argparse.Namespace, own: str) -> Gathered:
+    entry, usual = await access.credentials(asked)
+    async with open_client(entry, user_agent=USER_AGENT) as client:
+        try:
+            job = await find_job(client, asked.job, asked.namespace or usual, asked.pods)
+            if asked.wait and job.is_of_any_size:
+                raise ConfigError(f"--wait: give --pods N, because {asked.job} does not tell it")
+            return await read_members(client, job, own, wait=asked.timeout if asked.wait else None)
+        except Invalid as error:  # nothing can have such a name, or there is no such selector
+            raise ConfigError(str(error)) from error
+
+
+def _refuse_lacks(found: Gathered, asked: argparse.Namespace) -> None:
+    if found.lacks:
+        say(*found.lacks, stream=sys.stderr)
+        when = f"after {asked.timeout} seconds" if asked.wait else "yet; --wait waits for it"
+        raise DriverError(f"{asked.job} is not complete {when}")
+
+
+def _in_order(members: Sequence[Member], *, keep: bool) -> Sequence[Member]:
+    """The members in the order of their ranks.
+
+    Raises:
+        DriverError: It is another one than that of their index, which was to be kept.
+    """
+    if is_together(members):
+        return members
+    moved = together(members)
+    names = ", ".join(member.pod for member in moved)
+    if keep:
+        raise DriverError(
+            f"--keep-order: by index, pods of a node or of a super pod are apart; together: {names}"
+        )
+    say(
+        f"NODE_RANK is not the index: pods of a node and of a super pod are together: {names}",
+        stream=sys.stderr,
+    )
+    return moved
+
+
+def _own(members: Iterable[Member], own: str) -> Member:
+    for member in members:
+        if own in member.names:
+            return member
+    raise ConfigError(
+        f"-o env is for one pod, and no pod of the job with NPUs is called {own}: "
+        "set POD_NAME to metadata.name"
+    )
+
+
+def _table(members: Sequence[Member], asked: argparse.Namespace) -> Wire:
+    """The job's table.
+
+    Raises:
+        DriverError: HCCL would refuse it, which was said.
+    """
+    ranks = ranks_of(members)
+    form = form_of(ranks)
+    made = make_table(ranks, form, block=asked.super_pod_block)
+    if asked.explain:
+        say(*_explanation(members, form), stream=sys.stderr)
+    doubts = [*(trouble for member in members for trouble in member.troubles), *advice(made)]
+    say(*(f"warning: {doubt}" for doubt in doubts), stream=sys.stderr)
+    if found := refusals(made, form.traits):
+        for one in islice(found, _FEW):
+            say(
+                one.text if one.rank is None else f"{ranks[one.rank]}: {one.text}",
+                stream=sys.stderr,
+            )
+        more = f", as {len(found) - _FEW} further ones" if len(found) > _FEW else ""
+        raise DriverError(f"HCCL refuses a table with these flaws{more}")
+    return made
+
+
+def _explanation(members: Sequence[Member], form: Form) -> Iterator[str]:
+    yield f"form {form.version}: {form.reason}"
+    rows = [("NODE_RANK", "POD", "NODE", "SUPER POD", "RANKS", "NPUS")]
+    first = 0
+    for number, member in enumerate(members):
+        last = first + len(member.npus) - 1
+        npus = ",".join(str(npu.physical_id) for npu in member.npus)
+        pod = "-" if member.super_pod is None else str(member.super_pod)
+        rows.append((str(number), member.pod, member.node, pod, f"{first}-{last}", npus))
+        first = last + 1
+    yield from columns.lines(rows)
+    yield _NOT_FOR_PYTORCH

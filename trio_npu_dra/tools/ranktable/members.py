@@ -1,0 +1,296 @@
+"""The members of a job: its pods with NPUs, and these NPUs as the claims tell them (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_interface
+from typing import Any, Final
+
+from trio_npu_dra.agent.config.model import DRIVER
+from trio_npu_dra.agent.devices.npu_status import DieStatus, NpuStatus
+from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.ascend.offers import OfferKind
+from trio_npu_dra.kit.api.objects import (
+    AllocationResult,
+    DeviceStatus,
+    NetworkDeviceData,
+    ResourceClaim,
+)
+from trio_npu_dra.kit.api.parsing import NotUnderstood, convert
+from trio_npu_dra.kit.api.pods import PlacedPod
+from trio_npu_dra.kit.base.errors import DriverError
+
+Address = IPv4Address | IPv6Address
+
+_HOST_NAME_LIMIT: Final = 63
+_ENDED: Final = {"Succeeded", "Failed"}
+_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
+_INDEXES: Final = (
+    ("jobset.sigs.k8s.io/job-global-index", "batch.kubernetes.io/job-completion-index"),
+    ("leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/worker-index"),
+    ("batch.kubernetes.io/job-completion-index",),
+    ("apps.kubernetes.io/pod-index",),
+)
+"""The labels that have a pod's place in its job; pods may have those of several lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Npu:
+    """One rank: an NPU, or one die of a module.
+
+    Attributes:
+        physical_id: N of `/dev/davinciN` on the host.
+        super_pod: That of its node; None if it is in none.
+        addresses: Of its RoCE port.
+        sdid: Its address in the super pod.
+        levels: Its `level_list` of a 950.
+    """
+
+    family: ChipFamily
+    physical_id: int
+    super_pod: int | None
+    addresses: tuple[Address, ...] = ()
+    sdid: int | None = None
+    levels: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A pod of the job that has NPUs.
+
+    Attributes:
+        pod: Its name.
+        names: By which it may know itself: its own and its host name.
+        address: Of the pod.
+        host_address: Of its node.
+        npus: By physical id, at least one.
+        troubles: What the claims say of NPUs that are not ready.
+    """
+
+    pod: str
+    names: frozenset[str]
+    node: str
+    address: str
+    host_address: str
+    npus: tuple[Npu, ...]
+    troubles: tuple[str, ...] = ()
+
+    @property
+    def super_pod(self) -> int | None:
+        """The super pod of its node; None if it is in none."""
+        return self.npus[0].super_pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What is there of a job, and what is not yet: one line for each pod that lacks something."""
+
+    members: tuple[Member, ...]
+    lacks: tuple[str, ...]
+
+
+class _Lacking(Exception):
+    """What a pod lacks, as the end of a sentence."""
+
+
+def live(pods: Iterable[PlacedPod]) -> tuple[PlacedPod, ...]:
+    """The pods that neither end nor have ended, by place in the job.
+
+    After a restart of a JobSet these are the pods of the newest attempt, because for a moment some
+    of the attempt before do not end yet.
+    """
+    found = [
+        pod
+        for pod in pods
+        if pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
+    ]
+    newest = max((_attempt(pod) for pod in found), default=0)
+    found = [pod for pod in found if _attempt(pod) == newest]
+    has_places = all(map(index_of, found))
+    return tuple(
+        sorted(found, key=lambda pod: (index_of(pod) if has_places else (), _natural(pod)))
+    )
+
+
+def gather(
+    pods: Sequence[PlacedPod], claims: Mapping[str, ResourceClaim], count: int | None
+) -> Gathered:
+    """The members among live pods.
+
+    Args:
+        pods: As `live` gives them.
+        claims: Those of the namespace, by name.
+        count: How many pods the job has; None: those that are there.
+
+    Raises:
+        DriverError: A pod has what HCCL cannot use.
+    """
+    members: list[Member] = []
+    lacks = list(_missing(pods, count))
+    for pod in pods:
+        try:
+            member = _member(pod, claims)
+        except _Lacking as lack:
+            lacks.append(f"pod {pod.metadata.name} {lack}")
+        else:
+            members += [member] if member else []
+    if not members and not lacks:
+        lacks.append(f"no pod of the job has a claim for a device of {DRIVER}")
+    return Gathered(members=tuple(members), lacks=tuple(lacks))
+
+
+def names_of(pod: PlacedPod) -> frozenset[str]:
+    """By which the pod may know itself: its name, and its host name."""
+    host_name = (pod.spec.hostname or pod.metadata.name)[:_HOST_NAME_LIMIT].rstrip("-.")
+    return frozenset({pod.metadata.name, host_name})
+
+
+def index_of(pod: PlacedPod) -> tuple[int, ...]:
+    """The pod's place in its job; empty if no label has it."""
+    labels = pod.metadata.annotations | pod.metadata.labels
+    for names in _INDEXES:
+        values = [labels.get(name, "") for name in names]
+        if all(value.isascii() and value.isdigit() for value in values):
+            return tuple(map(int, values))
+    return ()
+
+
+def _attempt(pod: PlacedPod) -> int:
+    text = pod.metadata.labels.get(_ATTEMPT, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _natural(pod: PlacedPod) -> tuple[tuple[int, str], ...]:
+    """Orders names by the numbers in them: `train-10` comes after `train-9`."""
+    parts = re.split(r"(\d+)", pod.metadata.name)
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
+
+
+def _missing(pods: Sequence[PlacedPod], count: int | None) -> Iterator[str]:
+    if count is None or len(pods) == count:
+        return
+    there = f"{len(pods)} of {count} pods are there"
+    places = [index_of(pod) for pod in pods]
+    if all(places) and len({place[:-1] for place in places}) == 1:
+        absent = sorted({*range(count)} - {place[-1] for place in places})
+        there += f"; those with index {', '.join(map(str, absent))} are not" if absent else ""
+    yield there
+
+
+def _member(pod: PlacedPod, claims: Mapping[str, ResourceClaim]) -> Member | None:
+    """The pod as a member; None without NPUs.
+
+    Raises:
+        _Lacking: It does not have all yet.
+        DriverError: It has what HCCL cannot use.
+    """
+    if pod.spec.node_name is None:
+        raise _Lacking("has no node yet")
+    held = [
+        (given, _status_of(given, claim, pod.spec.node_name))
+        for claim in _claims_of(pod, claims)
+        for given in _given(claim)
+    ]
+    if not held:
+        return None
+    if not pod.status.pod_ip or not pod.status.host_ip:
+        raise _Lacking("has no address yet")
+    where = f"pod {pod.metadata.name}"
+    npus = [npu for given, status in held for npu in _npus(where, given, status)]
+    return Member(
+        pod=pod.metadata.name,
+        names=names_of(pod),
+        node=pod.spec.node_name,
+        address=pod.status.pod_ip,
+        host_address=pod.status.host_ip,
+        npus=tuple(sorted(npus, key=lambda npu: npu.physical_id)),
+        troubles=tuple(
+            f"{given.device} of {where} is not {one.type}: {one.message or one.reason}"
+            for given, status in held
+            for one in status.conditions
+            if one.status != "True"
+        ),
+    )
+
+
+def _claims_of(pod: PlacedPod, claims: Mapping[str, ResourceClaim]) -> Iterator[ResourceClaim]:
+    names = dict(pod.claim_names)
+    if extended := pod.status.extended_resource_claim_status:
+        names["of extended resources"] = extended.resource_claim_name
+    for called, name in names.items():
+        if name is None:
+            raise _Lacking(f"lacks claim {called}, which is not made of its template yet")
+        claim = claims.get(name)
+        if claim is None:
+            raise _Lacking(f"lacks claim {name}, which does not exist or cannot be read")
+        if not _is_for(claim, pod):
+            raise _Lacking(f"lacks claim {name}, which is not reserved for it")
+        yield claim
+
+
+def _is_for(claim: ResourceClaim, pod: PlacedPod) -> bool:
+    """Whether it is reserved for this very pod or its group, not for one of that name before."""
+    is_of_group = pod.spec.scheduling_group.pod_group_name in claim.status.users("podgroups")
+    return is_of_group or pod.metadata.uid in {user.uid for user in claim.status.reserved_for}
+
+
+def _given(claim: ResourceClaim) -> Iterator[AllocationResult]:
+    """The devices that the claim holds; with admin access it only looks on."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        raise _Lacking(f"lacks devices in claim {claim.metadata.name}, which is not allocated")
+    for given in allocation.devices.results:
+        if given.driver == DRIVER and not given.admin_access:
+            yield given
+
+
+def _status_of(given: AllocationResult, claim: ResourceClaim, node: str) -> DeviceStatus:
+    key = given.driver, given.pool, given.device, given.share_id
+    for status in claim.status.devices:
+        if (status.driver, status.pool, status.device, status.share_id) == key and status.data:
+            return status
+    raise _Lacking(
+        f"lacks what the driver on node {node} says of {given.device} in claim "
+        f"{claim.metadata.name}"
+    )
+
+
+def _npu_status(what: str, given: AllocationResult, status: DeviceStatus) -> NpuStatus:
+    try:
+        found = convert(NpuStatus, status.data)
+    except NotUnderstood as error:
+        raise DriverError(
+            f"the status of {what} is not understood: {error}: is the driver on its node of "
+            "another version?"
+        ) from None
+    if given.share_id is not None:
+        raise DriverError(f"{what} is a share of an NPU: HCCL works on whole NPUs alone")
+    if found.type is OfferKind.VNPU:
+        raise DriverError(f"{what} is a vNPU: HCCL works on whole NPUs alone")
+    return found
+
+
+def _npus(where: str, given: AllocationResult, status: DeviceStatus) -> Iterator[Npu]:
+    what = f"{given.device} of {where}"
+    facts = _npu_status(what, given, status)
+    whole = DieStatus(
+        physical_id=facts.physical_id, sdid=facts.sdid, network_data=status.network_data
+    )
+    for die in facts.module_dies or (whole,):
+        yield Npu(
+            family=facts.model,
+            physical_id=die.physical_id,
+            super_pod=facts.super_pod_id,
+            addresses=_addresses(what, die.network_data),
+            sdid=die.sdid,
+            levels=facts.levels,
+        )
+
+
+def _addresses(what: str, data: NetworkDeviceData | None) -> tuple[Address, ...]:
+    try:
+        return tuple(ip_interface(text).ip for text in data.ips) if data else ()
+    except ValueError as error:
+        raise DriverError(f"the status of {what} is not understood: {error}") from None
