@@ -99,6 +99,13 @@ def test_a_pool_that_is_not_whole_is_compared_with_nothing() -> None:
     assert said[0].startswith("PoolIncomplete: ")
 
 
+def test_a_node_without_devices_is_the_odd_one() -> None:
+    """However many there are, such as nodes that have just started."""
+    nodes = [node(name, labels={LABEL: "a"}) for name in ("n1", "n2", "n3")]
+    (group,) = groups_of(*nodes, slice_("s", npu(0), node="n3"))
+    assert [list(one.differences) for one in group.members] == [["lacks npu-0"]] * 2 + [[]]
+
+
 def test_groups_are_made_by_the_label() -> None:
     """Without nodes that lack it, and without groups that have no devices."""
     nodes = [

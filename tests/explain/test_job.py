@@ -68,37 +68,37 @@ def room(said: JobExplanation) -> dict[int | None, tuple[int, int]]:
             [*worker(0), *worker(1)],
             "Free",
             {3: (0, 2), 7: (0, 1)},
-            "there is room for all 2 pods in super pod 3",
+            "there is room for its 2 pods in super pod 3",
         ),
         (
             [*worker(0, count=1), *worker(1, count=1)],
             "Free",
             {3: (0, 2), 7: (0, 2)},
-            "there is room for all 2 pods in super pods 3, 7",
+            "there is room for its 2 pods in super pods 3, 7",
         ),
         (
             [*worker(0, on="a1"), *worker(1)],
             "Free",
             {3: (1, 1), 7: (0, 1)},
-            "there is room for all 2 pods in super pod 3",
+            "there is room for its 2 pods in super pod 3",
         ),
         (
             [*worker(0, on="b1"), *worker(1)],
             "Waits",
             {3: (0, 1), 7: (1, 0)},
-            "no super pod has room for all 2 pods; most, 1, fit in super pod 7",
+            "there is no room for its 2 pods in one super pod; most, 1, fit in super pod 7",
         ),
         (
             [*worker(0), *worker(1), held(0, name="x", node="a2")],
             "Waits",
             {3: (0, 1), 7: (0, 1)},
-            "no super pod has room for all 2 pods; most, 1, fit in super pod 3",
+            "there is no room for its 2 pods in one super pod; most, 1, fit in super pod 3",
         ),
         (
             [*worker(0, on="b1"), *worker(1), *worker(2)],
             "Waits",
             {3: (0, 2), 7: (1, 0)},
-            "no super pod has room for all 3 pods; most, 2, fit in super pod 3",
+            "there is no room for its 3 pods in one super pod; most, 2, fit in super pod 3",
         ),
         (
             [*worker(0, on="a1"), *worker(1, on="b1")],
@@ -110,7 +110,7 @@ def room(said: JobExplanation) -> dict[int | None, tuple[int, int]]:
             [*worker(0), *worker(1), pod("launcher", nodeName="a1")],
             "Free",
             {3: (0, 2), 7: (0, 1)},
-            "there is room for all 2 pods in super pod 3",
+            "there is room for its 2 pods in super pod 3",
         ),
     ],
 )
@@ -135,7 +135,7 @@ def test_nodes_without_a_super_pod_are_one_place() -> None:
     """Such as all nodes of 910B."""
     said = explained(class_(), node("n1"), slice_("s1", npu(0)), *worker(0, count=1))
     assert room(said) == {None: (0, 1)}
-    assert said.sentence == "there is room for all 1 pods outside of super pods"
+    assert said.sentence == "there is room for its 1 pod outside of super pods"
 
 
 def test_a_gate_that_waits_for_room_is_open() -> None:
@@ -188,7 +188,8 @@ def test_the_pods_of_a_job_have_its_label(cluster: Cluster) -> None:
     _, out, _ = cluster.run("explain", "job/train")
     first, *_ = out.splitlines()
     assert first == (
-        "job default/train waits: no super pod has room for all 3 pods; most, 1, fit in super pod 3"
+        "job default/train waits: there is no room for its 3 pods in one super pod; most, 1, fit "
+        "in super pod 3"
     )
     assert "pod default/train-1 waits: request npu of claim default/train-1" in out
     assert "deleting claim default/infer (pod infer-0), on a1" in out

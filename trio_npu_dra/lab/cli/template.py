@@ -33,6 +33,7 @@ from trio_npu_dra.ascend.offers import OfferKind, PartitionMode, offers
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.api.objects import (
+    DeviceAttribute,
     ObjectMeta,
     OwnerReference,
     ResourceSlice,
@@ -213,8 +214,8 @@ def _draconfig(pool: Pool) -> list[Wire]:
 
 def _capi(pool: Pool) -> list[Wire]:
     """Of whole NPUs: the autoscaler invents devices with the attribute `type` alone."""
-    kinds = (device.attributes[fact_names.TYPE].value for device in pool.devices)
-    count = sum(kind != OfferKind.VNPU for kind in kinds)
+    partition = DeviceAttribute(string=OfferKind.VNPU)
+    count = sum(one.attributes.get(fact_names.TYPE) != partition for one in pool.devices)
     annotations = {
         f"{_ANNOTATIONS}/dra-driver": pool.driver,
         f"{_ANNOTATIONS}/gpu-count": str(count),

@@ -96,7 +96,7 @@ def _published(pool: NodePool | None) -> _Published:
 
 
 def _members(of_nodes: Mapping[str, _Published]) -> Iterator[Member]:
-    usual = _usual([one for one in of_nodes.values() if not one.flaws])
+    usual = _usual(one for one in of_nodes.values() if one.devices and not one.flaws)
     for node, one in of_nodes.items():
         differences = list(one.flaws or _differences(usual, one))
         if one.tainted:
@@ -129,33 +129,24 @@ def _differences(usual: _Published, own: _Published) -> Iterator[Said]:
     both = [name for name in usual.devices if name in own.devices]
     changed: dict[tuple[str, str | None, str | None], list[str]] = {}
     for name in both:
-        theirs, mine = _facts(usual.devices[name]), _facts(own.devices[name])
-        for fact in sorted(theirs.keys() | mine.keys()):
-            if theirs.get(fact) != mine.get(fact):
-                change = fact, theirs.get(fact), mine.get(fact)
-                changed.setdefault(change, []).append(name)
-    for (fact, theirs_, mine_), names in changed.items():
-        yield Said(
-            f"{few(names)}: {fact} is {mine_ or 'unknown'}, not {theirs_ or 'unknown'}",
-            Difference.FACT,
-            devices=names,
-            fact=fact,
-            value=mine_,
-            usual=theirs_,
-        )
-    theirs_joined = joined(usual.devices[name] for name in both)
-    mine_joined = joined(own.devices[name] for name in both)
+        most, one = _facts(usual.devices[name]), _facts(own.devices[name])
+        for fact in sorted(most.keys() | one.keys()):
+            if most.get(fact) != one.get(fact):
+                changed.setdefault((fact, one.get(fact), most.get(fact)), []).append(name)
+    for (fact, value, of_most), names in changed.items():
+        text = f"{few(names)}: {fact} is {value or 'unknown'}, not {of_most or 'unknown'}"
+        facts = {"devices": names, "fact": fact, "value": value, "usual": of_most}
+        yield Said(text, Difference.FACT, **facts)
+    groups_of_most, groups_here = (
+        joined(each.devices[name] for name in both) for each in (usual, own)
+    )
     for name in JOINING:
-        if theirs_joined.get(name) != mine_joined.get(name):
+        if groups_of_most.get(name) != groups_here.get(name):
             yield Said(f"{name} joins other devices", Difference.JOINED, attribute=name)
-    sets = {
-        set_
-        for set_, counter in usual.counters.keys() | own.counters.keys()
-        if usual.counters.get((set_, counter)) != own.counters.get((set_, counter))
-    }
-    if counted := sorted(sets - {*lacks, *adds}):
-        text = f"has other amounts in the counter sets {few(counted)}"
-        yield Said(text, Difference.COUNTERS, counterSets=counted)
+    sets = {set_ for (set_, _), _ in usual.counters.items() ^ own.counters.items()}
+    if other := sorted(sets - {*lacks, *adds}):
+        text = f"has other amounts in the counter sets {few(other)}"
+        yield Said(text, Difference.COUNTERS, counterSets=other)
 
 
 def _facts(device: AnyDevice) -> Mapping[str, str]:

@@ -115,24 +115,24 @@ def _roomiest(found: Sequence[SuperPod]) -> SuperPod:
 def _verdict(found: Sequence[SuperPod], *, count: int, waiting: int) -> tuple[Outcome, Said]:
     if not waiting:
         where = [one for one in found if one.placed]
-        text = f"its {counted(count, 'pod')} with devices have nodes {where_words(where)}".rstrip()
+        text = f"its {counted(count, 'pod')} with devices have nodes {_where(where)}".rstrip()
         ids = [one.id for one in where]
         return Outcome.GIVEN, Said(text, Why.JOB_PLACED, pods=count, superPods=ids)
     if roomy := [one for one in found if one.pods == count]:
-        text = f"there is room for all {count} pods {where_words(roomy)}"
+        text = f"there is room for its {counted(count, 'pod')} {_where(roomy)}"
         ids = [one.id for one in roomy]
         return Outcome.FREE, Said(text, Why.JOB_FITS, pods=count, superPods=ids)
     if not found:
         return Outcome.WAITS, Said("no device is published", Why.NO_NODE)
     most = _roomiest(found)
-    text = (
-        f"no super pod has room for all {count} pods; most, {most.pods}, fit {where_words([most])}"
-    )
+    text = f"there is no room for its {counted(count, 'pod')} in one super pod"
+    if most.pods:
+        text += f"; most, {most.pods}, fit {_where([most])}"
     facts = {"pods": count, "fits": most.pods, "superPod": most.id}
     return Outcome.WAITS, Said(text, Why.JOB_TOO_LARGE, **facts)
 
 
-def where_words(super_pods: Iterable[SuperPod]) -> str:
+def _where(super_pods: Iterable[SuperPod]) -> str:
     """`in super pods 3, 7 and outside of super pods`; empty for none."""
     ids = [one.id for one in super_pods]
     numbers = [str(id_) for id_ in ids if id_ is not None]
