@@ -123,7 +123,8 @@ def _verdict(found: Sequence[SuperPod], *, count: int, waiting: int) -> tuple[Ou
         ids = [one.id for one in roomy]
         return Outcome.FREE, Said(text, Why.JOB_FITS, pods=count, superPods=ids)
     if not found:
-        return Outcome.WAITS, Said("no device is published", Why.NO_NODE)
+        text = "no device is published"
+        return Outcome.WAITS, Said(text, Why.JOB_TOO_LARGE, pods=count, fits=0, superPod=None)
     most = _roomiest(found)
     text = f"there is no room for its {counted(count, 'pod')} in one super pod"
     if most.pods:
