@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import trio
 
+from trio_npu_dra.agent.claims.metadata import DeviceMetadata
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.service import CallAnswered, NodeClaims
@@ -32,6 +33,7 @@ from trio_npu_dra.kit.api.objects import (
     ResourceClaim,
     ResourceClaimStatus,
 )
+from trio_npu_dra.kit.base.device_metadata import metadata_files
 from trio_npu_dra.kit.base.errors import DriverError, KubeError, NotFound, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.driver import ClaimRef
@@ -222,7 +224,11 @@ class NodeOnDisk:
     def cdi(self) -> CdiFolder:
         """The CDI files as a driver instance sees them."""
         return CdiFolder(
-            root=self.cdi_root, driver_name=DRIVER, host=self.host, libraries=Libraries(path="/lib")
+            root=self.cdi_root,
+            driver_name=DRIVER,
+            host=self.host,
+            libraries=Libraries(path="/lib"),
+            metadata=metadata_files(self.state_folder, DRIVER),
         )
 
     def ledger(self) -> Ledger:
@@ -238,6 +244,7 @@ class NodeOnDisk:
         steps: Sequence[Step] = (),
         patience: Patience = IMPATIENT,
         partitioning: Observable[PartitionMode] | None = None,
+        metadata: DeviceMetadata | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
         on_held: Callable[[str], object] = lambda _: None,
     ) -> NodeClaims:
@@ -251,6 +258,7 @@ class NodeOnDisk:
             driver_name=DRIVER,
             pool_name=POOL,
             partitioning=partitioning or Observable(NO_PARTITIONS),
+            metadata=metadata,
         )
         return NodeClaims(planner, steps, patience=patience, on_call=on_call, on_held=on_held)
 

@@ -86,9 +86,7 @@ def test_a_file_hands_out_the_nodes_that_it_names(node: NodeOnDisk) -> None:
 
 def test_the_driver_name_is_the_vendor(node: NodeOnDisk) -> None:
     """In kind, file name and device id."""
-    cdi = CdiFolder(
-        root=node.cdi_root, driver_name="x.org", host=node.host, libraries=Libraries(path="")
-    )
+    cdi = replace(node.cdi(), driver_name="x.org")
     write(cdi)
 
     assert json.loads((node.cdi_root / "x.org-npu_uid-a.json").read_bytes())["kind"] == "x.org/npu"

@@ -21,6 +21,7 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.host_path import KnownPaths
 from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.ascend.partition import Partition
+from trio_npu_dra.kit.base.device_metadata import metadata_files
 
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 TOPOLOGY = "/usr/local/Ascend/driver/topo"
@@ -69,7 +70,13 @@ def put(host: Host, path: str, text: str) -> None:
 def rendered(host: Host, *devices: HeldDevice) -> dict[str, Any]:
     """The edits for a container with any of these NPUs."""
     libraries = Libraries(path="")
-    cdi = CdiFolder(root=Path("/etc/cdi"), driver_name=DRIVER, host=host, libraries=libraries)
+    cdi = CdiFolder(
+        root=Path("/etc/cdi"),
+        driver_name=DRIVER,
+        host=host,
+        libraries=libraries,
+        metadata=metadata_files(Path("/state"), DRIVER),
+    )
     edits: Mapping[str, Any] = cdi.render("uid-a", devices)["containerEdits"]
     return dict(edits)
 

@@ -18,6 +18,7 @@ from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.offers import NO_PARTITIONS
 from trio_npu_dra.kit.api.objects import ResourceClaim
+from trio_npu_dra.kit.base.device_metadata import metadata_files
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import Service, listen_unix, serve
@@ -107,6 +108,7 @@ class Site:
                 driver_name=self.driver,
                 host=self.node.host,
                 libraries=Libraries(path=""),
+                metadata=metadata_files(state, self.driver),
             ),
             driver_name=self.driver,
             pool_name=POOL,

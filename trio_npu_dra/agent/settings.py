@@ -331,6 +331,12 @@ class Settings(MeetingSettings):
         description="files and folders of the host that containers with an NPU get besides the "
         "Ascend driver's, read-only, where they exist: HOST[:CONTAINER] separated by commas",
     )
+    device_metadata: bool = Field(
+        True,
+        json_schema_extra=_CONTAINERS,
+        description="whether containers get a file for each request of their claims, from which "
+        "programs read the attributes and addresses of their NPUs",
+    )
     healthcheck_port: Port = Field(
         -1,
         json_schema_extra=_ENDPOINTS,

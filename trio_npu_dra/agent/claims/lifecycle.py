@@ -41,6 +41,7 @@ from trio_npu_dra.agent.holds.encoding import with_devices
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.kit.base.device_metadata import renewed
 from trio_npu_dra.kit.base.errors import (
     ClaimUnavailable,
     DeviceHeld,
@@ -338,7 +339,9 @@ class ClaimLifecycle:
             # vNPUs come from a step, not from a plan.
             is_held = _held_objects(found) == _held_objects(entry) and not entry.outlasts_boot
             if is_new and is_held and (plan.is_fresh or entry.edits is None):
-                entry = self._ledger.put(with_devices(entry, found.devices, plan.entry.edits))
+                metadata = renewed(entry.metadata, found.metadata)
+                entry = with_devices(entry, found.devices, found.edits)
+                entry = self._ledger.put(replace(entry, metadata=metadata))
         if plan is not None and entry.doubted:
             entry = self._ledger.put(replace(entry, doubted=False))
         self._write_cdi(entry)
@@ -354,7 +357,7 @@ class ClaimLifecycle:
                 f"the record of claim {entry} does not say what its containers get, and its NPUs "
                 "are not known yet: it must wait"
             )
-        self._cdi.write(entry.uid, entry.edits)
+        self._cdi.write_all(entry)
 
 
 def _held_objects(entry: Entry) -> list[object]:

@@ -13,6 +13,7 @@ import trio
 
 from trio_npu_dra.agent.claims.allocation import allocation_of, check_partitions, offers_of
 from trio_npu_dra.agent.claims.lifecycle import ClaimPlan
+from trio_npu_dra.agent.claims.metadata import DeviceMetadata
 from trio_npu_dra.agent.config.effective import EffectiveConfig
 from trio_npu_dra.agent.handout.cdi import CdiFolder, DriverFiles
 from trio_npu_dra.agent.holds.availability import available
@@ -24,6 +25,8 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import Offer, PartitionMode, Standing
 from trio_npu_dra.kit.api.claims import ClaimReader, read_claim
+from trio_npu_dra.kit.api.objects import ResourceClaim
+from trio_npu_dra.kit.base.device_metadata import Documents
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.driver import ClaimRef
@@ -73,6 +76,7 @@ class ClaimPlanner:
         driver_name: The driver of our results in an allocation.
         pool_name: The pool of this node.
         partitioning: How chips are cut for claims.
+        metadata: Says what containers can read of devices; None if they can read nothing.
     """
 
     reader: ClaimReader
@@ -83,6 +87,7 @@ class ClaimPlanner:
     driver_name: str
     pool_name: str
     partitioning: Observable[PartitionMode]
+    metadata: DeviceMetadata | None = None
 
     def look(self) -> Look:
         """Look at the node; what a claim does not need is never worked out."""
@@ -121,7 +126,7 @@ class ClaimPlanner:
                 pass  # reads the ledger: another instance may have released the hold
             look = self.look()
         try:
-            return ClaimPlan(entry=self._planned(ref, allocation, look))
+            return ClaimPlan(entry=self._planned(claim, ref, allocation, look))
         except DriverError:
             async with self.ledger.exclusive():
                 pass  # reads the ledger: another instance may have prepared the claim
@@ -148,13 +153,19 @@ class ClaimPlanner:
         except (OSError, ValueError):  # a record may say anything, such as a NUL in a path
             return False
 
-    def _planned(self, ref: ClaimRef, allocation: tuple[Allocated, ...], look: Look) -> Entry:
+    def _planned(
+        self, claim: ResourceClaim, ref: ClaimRef, allocation: tuple[Allocated, ...], look: Look
+    ) -> Entry:
         offers = offers_of(
             allocation, pool_name=self.pool_name, by_name=look.offers, gaps=look.gaps
         )
         check_partitions(allocation, offers)
         configs = {given.device: given.config for given in allocation}
         devices = tuple(self._held(offer, configs[offer.name]) for offer in offers)
+        metadata: Documents = {}
+        if self.metadata is not None:
+            by_name = {offer.name: offer for offer in offers}
+            metadata = self.metadata.of_claim(claim, allocation, by_name, look.board)
         return Entry(
             holder=Holder(
                 kind=HolderKind.CLAIM, namespace=ref.namespace, name=ref.name, uid=ref.uid
@@ -162,7 +173,10 @@ class ClaimPlanner:
             state=EntryState.READY,
             allocation=allocation,
             devices=devices,
-            edits=self.cdi.render(ref.uid, devices, look.files, allocation=allocation),
+            edits=self.cdi.render(
+                ref.uid, devices, look.files, allocation=allocation, metadata=metadata
+            ),
+            metadata=metadata,
         )
 
     def _held(self, offer: Offer, config: EffectiveConfig | None) -> HeldDevice:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import trio
 
 from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, Outcome
+from trio_npu_dra.agent.claims.metadata import DeviceMetadata
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.holds.entry import Entry
@@ -34,10 +35,11 @@ async def keep_cdi_files(
     cdi: CdiFolder,
     steps: Sequence[Step] = (),
     board: Observable[Board] | None = None,
+    metadata: DeviceMetadata | None = None,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Keep the CDI files as the ledger says; finish or undo half-done claims.
+    """Keep the files of claims as the ledger says; finish or undo half-done claims.
 
     The kubelet does not prepare a running pod's claims again, and without its file a container
     cannot restart.
@@ -47,9 +49,10 @@ async def keep_cdi_files(
         cdi: The files.
         steps: The steps that claims may need, in order.
         board: The chips of the steps; a look follows as soon as they are known.
+        metadata: Says what containers can read of devices; None leaves that as it is.
         task_status: Started once every file is right, or a log line says why not.
     """
-    repair = Repair(ledger, cdi, steps)
+    repair = Repair(ledger, cdi, steps, board, metadata)
     await repair.reconcile(is_first=True)
     task_status.started()
     is_known = board is None
@@ -65,9 +68,18 @@ async def keep_cdi_files(
 class Repair:
     """One instance's looks at all claims; the arguments are those of `keep_cdi_files`."""
 
-    def __init__(self, ledger: Ledger, cdi: CdiFolder, steps: Sequence[Step] = ()) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        cdi: CdiFolder,
+        steps: Sequence[Step] = (),
+        board: Observable[Board] | None = None,
+        metadata: DeviceMetadata | None = None,
+    ) -> None:
         self._ledger = ledger
         self._cdi = cdi
+        self._board = board
+        self._metadata = metadata
         self._steps = tuple(steps)
         self._lifecycle = ClaimLifecycle(ledger, cdi, steps)
         self._problems: Mapping[str, str] = {}
@@ -106,32 +118,49 @@ class Repair:
             with _noted(problems, "hook"):
                 hook.install()
         files, entries = self._cdi.scan(), dict(self._ledger.by_uid)
-        # A claim whose record cannot be read may have a running pod: its file stays.
-        for uid in files.keys() - entries.keys() - self._ledger.unreadable:
+        metadata = self._cdi.metadata.scan()
+        # A claim whose record cannot be read may have a running pod: its files stay.
+        for uid in (files | metadata).keys() - entries.keys() - self._ledger.unreadable:
             with _noted(problems, uid):
                 self._cdi.remove(uid)
                 log.warning("CDI file without a claim removed", extra={"uid": uid})
         for uid, entry in entries.items():
             if not self._lifecycle.is_whole(entry) or entry.holder.kind is HolderKind.POD:
                 continue  # pods of a device plugin have one file together
-            # The contents are read at the first look only: two versions would else rewrite each
-            # other's files in turns.
-            if is_first or not files.get(uid) or entry.edits is None:
-                with _noted(problems, uid, about=f"{entry}: "):
-                    self._rewrite(entry, is_first=is_first)
+            with _noted(problems, uid, about=f"{entry}: "):
+                for request in metadata.get(uid, set()) - entry.metadata.keys():
+                    self._cdi.metadata.remove_one(uid, request)  # of an earlier allocation
+                is_changed = self._renew_metadata(entry)
+                is_there = files.get(uid) and entry.metadata.keys() <= metadata.get(uid, set())
+                # The contents are read at the first look only: two versions would else rewrite
+                # each other's files in turns.
+                if is_first or is_changed or not is_there or entry.edits is None:
+                    self._rewrite(self._ledger.entry(uid), is_first=is_first)
         with _noted(problems, "hooks"):
             self._cdi.remove_unused_hooks(one.edits for one in self._ledger.by_uid.values())
 
+    def _renew_metadata(self, entry: Entry) -> bool:
+        """Note addresses that have changed while a claim has the chip; return whether some have."""
+        if self._metadata is None or self._board is None or not entry.metadata:
+            return False
+        metadata = self._metadata.renewed(entry, self._board.value)
+        if metadata == entry.metadata:
+            return False
+        self._ledger.put(replace(entry, metadata=metadata))
+        return True
+
     def _rewrite(self, entry: Entry, *, is_first: bool) -> None:
-        """Write a claim's CDI file."""
+        """Write a claim's files."""
         # A start renders what the host has now, such as a new Ascend driver. Later the record
         # decides, as it does for devices that only a newer version knows.
         is_rendered = is_first or entry.edits is None
         if is_rendered and all(device.can_be_rendered for device in entry.devices):
-            edits = self._cdi.render(entry.uid, entry.devices, allocation=entry.allocation)
+            edits = self._cdi.render(
+                entry.uid, entry.devices, allocation=entry.allocation, metadata=entry.metadata
+            )
             if edits != entry.edits:
                 entry = self._ledger.put(replace(entry, edits=edits))
-        if entry.edits is not None and self._cdi.write(entry.uid, entry.edits):
+        if entry.edits is not None and self._cdi.write_all(entry):
             log.warning(
                 "CDI file was missing or wrong and is rewritten",
                 extra={"claim": str(entry), "uid": entry.uid},

@@ -314,7 +314,9 @@ class VnpuStep:
             )
             edits = now.edits
             if vnpu is not None:
-                edits = self.cdi.render(now.uid, devices, allocation=now.allocation)
+                edits = self.cdi.render(
+                    now.uid, devices, allocation=now.allocation, metadata=now.metadata
+                )
             self.ledger.put(with_devices(now, devices, edits))
 
     async def _busy_text(self, part: _Part, error: Busy) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import trio
 
 from trio_npu_dra.agent.claims.contention import ContentionObserver
+from trio_npu_dra.agent.claims.metadata import DeviceMetadata
 from trio_npu_dra.agent.claims.orphans import OrphanedClaims
 from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
@@ -18,18 +20,23 @@ from trio_npu_dra.agent.control.server import serve_control
 from trio_npu_dra.agent.daemon import deferred
 from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.daemon.publishing import publish_chips
+from trio_npu_dra.agent.devices.build import offer_attributes
+from trio_npu_dra.agent.devices.network_data import network_data
 from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.handout.library_hook import PROGRAM, installed_hook
 from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.observe.self_check import SelfCheck
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
+from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.occupancy import is_any_occupied
+from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.ascend.share_flag import ShareFlags
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.base.after_reply import AfterReply
+from trio_npu_dra.kit.base.device_metadata import metadata_files
 from trio_npu_dra.kit.base.signals import receive_signals
 from trio_npu_dra.kit.http import LateHandler, serve_http
 from trio_npu_dra.kit.kubelet.plugin import serve_kubelet
@@ -130,6 +137,7 @@ async def _keep_claims(
     service.start_soon(after_reply.run)
     is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)
     forgotten = OrphanedClaims(node.ledger, reader, is_busy, driver_name=settings.driver_name)
+    metadata = _metadata(node)
     planner = ClaimPlanner(
         reader=reader,
         board=node.board,
@@ -139,13 +147,30 @@ async def _keep_claims(
         driver_name=settings.driver_name,
         pool_name=settings.node_name,
         partitioning=node.partitioning,
+        metadata=metadata,
     )
     claims = NodeClaims(
         planner, steps, on_call=node.facts, on_held=forgotten.hurry, after_reply=after_reply
     )
-    await service.start(keep_cdi_files, node.ledger, cdi, steps, node.board)
+    await service.start(keep_cdi_files, node.ledger, cdi, steps, node.board, metadata)
     service.start_soon(forgotten.run)
     return claims
+
+
+def _metadata(node: NodeContext) -> DeviceMetadata | None:
+    if not node.settings.device_metadata:
+        return None
+
+    def attributes(board: Board, offer: Offer) -> Mapping[str, Any]:
+        return offer_attributes(offer, board, node.shared_for_claims.value)
+
+    def network(chip: Chip) -> Mapping[str, Any] | None:
+        found = network_data(chip)
+        return found.to_wire() if found else None
+
+    return DeviceMetadata(
+        driver_name=node.settings.driver_name, attributes=attributes, network=network
+    )
 
 
 def _partitions(node: NodeContext, worker: DcmiWorker, cdi: CdiFolder) -> VnpuStep:
@@ -172,4 +197,5 @@ def _cdi_folder(node: NodeContext) -> CdiFolder:
         libraries=Libraries(
             path=settings.container_library_path, usual=settings.container_libraries, hook=hook
         ),
+        metadata=metadata_files(settings.plugin_directory, settings.driver_name),
     )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from trio_npu_dra.agent.devices.counters import build_counter_sets, consumption, without_counters
 from trio_npu_dra.agent.devices.features import ServerFeatures
@@ -73,6 +74,15 @@ def build_pool(
         devices=tuple(with_shares(made, features, shares=shares)),
         shared_counters=build_counter_sets(offered, left_out),
     )
+
+
+def offer_attributes(
+    offer: Offer, board: Board, shared_for_claims: Collection[str]
+) -> dict[str, Any]:
+    """The attributes of an offer's device as the API has them, for containers that have it."""
+    of_board = board.driver_version, board.multi_die_policy, frozenset(shared_for_claims)
+    attributes = build_device(_lasting(offer), *of_board).attributes
+    return {name: attribute.to_wire() for name, attribute in attributes.items()}
 
 
 def _lasting(offer: Offer) -> Offer:

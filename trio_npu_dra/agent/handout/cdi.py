@@ -15,7 +15,7 @@ from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG
 from trio_npu_dra.agent.config.model import ContainerLibraries
 from trio_npu_dra.agent.handout import library_hook
 from trio_npu_dra.agent.handout.library_hook import LibraryHook
-from trio_npu_dra.agent.holds.entry import Allocated, HeldDevice
+from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice
 from trio_npu_dra.ascend.container import (
     Mount,
     driver_mounts,
@@ -29,6 +29,7 @@ from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.ascend.unified_bus import topology_file
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.cdi import CdiFiles, Edits
+from trio_npu_dra.kit.base.device_metadata import Documents, MetadataFiles
 from trio_npu_dra.kit.base.errors import ForeignFile
 
 _TOPOLOGY = "HCCL_TOPO_FILE_PATH"
@@ -114,16 +115,18 @@ def _node(path: str, host_path: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdiFolder(CdiFiles):
-    """The CDI files of this driver in one folder.
+    """The CDI files of this driver in one folder, and the metadata that they bring to containers.
 
     Attributes:
         host: The host whose files and device nodes containers get.
         libraries: How containers find the Ascend driver's libraries.
+        metadata: The files with the metadata of devices.
     """
 
     device_class: str = "npu"
     host: Host
     libraries: Libraries
+    metadata: MetadataFiles
 
     def hands_out(self, uid: str, nodes: Collection[str]) -> bool:
         """Whether a claim's file, whole or damaged, names one of the host's *nodes*.
@@ -137,13 +140,36 @@ class CdiFolder(CdiFiles):
             return False
         return any(f'"{node}"'.encode() in content for node in nodes)
 
+    def write_all(self, entry: Entry) -> bool:
+        """Write the files of a claim: first those that its CDI file mounts.
+
+        Returns:
+            Whether the CDI file was missing or wrong.
+
+        Raises:
+            StorageError: The disk is full, read-only, or fails.
+        """
+        assert entry.edits is not None, "the caller has looked"
+        self.metadata.write(entry.uid, entry.metadata)
+        return self.write(entry.uid, entry.edits)
+
+    def remove(self, uid: str) -> None:
+        """Remove the files of a claim if they exist: last those that its CDI file mounts.
+
+        Raises:
+            StorageError: The disk refuses.
+        """
+        CdiFiles.remove(self, uid)
+        self.metadata.remove(uid)
+
     def remove_unfinished(self) -> None:
         """Remove the temporary files of killed writers.
 
         Raises:
-            StorageError: The folder cannot be read.
+            StorageError: A folder cannot be read.
         """
         CdiFiles.remove_unfinished(self)
+        storage.remove_unfinished(self.metadata.folder, "")
         storage.remove_unfinished(self.root, library_hook.prefix(self.driver_name))
 
     def remove_unused_hooks(self, specs: Iterable[Mapping[str, Any] | None]) -> None:
@@ -174,6 +200,7 @@ class CdiFolder(CdiFiles):
         files: DriverFiles | None = None,
         *,
         allocation: Iterable[Allocated] = (),
+        metadata: Documents | None = None,
     ) -> dict[str, Any]:
         """Make the CDI spec of a claim: equal input gives an equal spec.
 
@@ -186,6 +213,7 @@ class CdiFolder(CdiFiles):
             files: What the host has; without it the host is asked now.
             allocation: The claim's shares of devices, each with a name of its own; without it, the
                 claim has each device as a whole.
+            metadata: What its containers can read, by request.
 
         Raises:
             DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
@@ -211,7 +239,8 @@ class CdiFolder(CdiFiles):
                 )
                 for device, of_device in zip(devices, configured, strict=True)
                 for share_id in shares.get(device.device, (None,))
-            },
+            }
+            | self.metadata.edits(uid, metadata or {}),
             _joined(
                 {
                     "env": [f"ASCEND_VISIBLE_DEVICES={_visible_devices(devices)}"],

@@ -13,6 +13,7 @@
 | `pieces` | for each device that is a partition: which partition, and of which chip |
 | `steps` | that were begun |
 | `edits` | the CDI spec |
+| `metadata` | what containers can read of its devices, by request; absent if nothing |
 | `doubted` | true if nobody seems to need it |
 
 Without `claim` and `devices` it is no record. All else may be of a newer version: this one uses the
@@ -38,6 +39,7 @@ from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.device_metadata import Documents
 from trio_npu_dra.kit.base.errors import RecordCorrupt, RecordRefused
 
 FORMAT: Final = 2
@@ -103,6 +105,7 @@ class _WirePartition(_Wire):
     chip_node: str
 
 
+_METADATA: Final = TypeAdapter(dict[str, dict[str, Any]], config=ConfigDict(defer_build=True))
 _ALLOCATION: Final = TypeAdapter(tuple[_WireAllocated, ...], config=ConfigDict(defer_build=True))
 
 
@@ -142,6 +145,7 @@ def parse(data: bytes, *, uid: str) -> Entry:
         devices=devices,
         steps=_steps(stored),
         edits=edits if isinstance(edits, dict) else None,
+        metadata=_metadata(stored),
         boot_id=record.boot_id,
         doubted=stored.get("doubted") is True,
         stored=stored,
@@ -165,6 +169,13 @@ def _steps(stored: Mapping[str, Any]) -> tuple[str, ...]:
     steps = stored.get("steps", [])
     listed = steps if isinstance(steps, list) else [steps]
     return tuple(step if isinstance(step, str) else repr(step) for step in listed)
+
+
+def _metadata(stored: Mapping[str, Any]) -> Documents:
+    try:
+        return _METADATA.validate_python(stored.get("metadata", {}))
+    except ValidationError:
+        return {}
 
 
 def _devices(
@@ -252,6 +263,8 @@ def encode(entry: Entry) -> bytes:
         wire["steps"] = list(entry.steps)
     if entry.edits is not None:
         wire["edits"] = entry.edits
+    if entry.metadata:
+        wire["metadata"] = entry.metadata
     wire.pop("doubted", None)
     if entry.doubted:
         wire["doubted"] = True

@@ -12,6 +12,7 @@ from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.agent.holds.hold import Hold, Holder
 from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.partition import Partition
+from trio_npu_dra.kit.base.device_metadata import Documents
 
 
 class EntryState(StrEnum):
@@ -96,6 +97,7 @@ class Entry:
         steps: Names of the steps that were begun, in order. While the entry is *intended* the last
             may be half done; while it is *undoing*, any.
         edits: The CDI spec that containers get; None if a newer version wrote another form of it.
+        metadata: What containers can read of its devices.
         boot_id: The boot of the node in which it was written; empty when unknown.
         doubted: Whether the last look found no pod or claim that needs it (`claims.orphans`), and
             no call has prepared it since.
@@ -108,6 +110,7 @@ class Entry:
     devices: tuple[HeldDevice, ...]
     steps: tuple[str, ...] = ()
     edits: Mapping[str, Any] | None = None
+    metadata: Documents = field(default_factory=dict)
     boot_id: str = ""
     doubted: bool = False
     stored: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)

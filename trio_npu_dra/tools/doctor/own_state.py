@@ -18,6 +18,7 @@ from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import CLAIMS
 from trio_npu_dra.agent.holds.snapshot import Records, read_records
 from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.device_metadata import metadata_files
 from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.kubelet.endpoints import running_instances
 from trio_npu_dra.tools.doctor.chips import Ours
@@ -69,6 +70,7 @@ def look(places: Places) -> OwnState:
             driver_name=places.driver_name,
             host=places.host,
             libraries=Libraries(path=""),
+            metadata=metadata_files(state, places.driver_name),
         )
         files = cdi.scan()
         findings = [
