@@ -224,6 +224,12 @@ def grpc_peer() -> Path:
     return build.ready() / "grpc-peer"
 
 
+def metadata_reader(version: str) -> Path:
+    """Reads device metadata from its standard input, with the reader of a Kubernetes release."""
+    build = Build(name="metadata-reader", version=version, packages=(".",), variables=())
+    return build.ready() / "metadata-reader"
+
+
 def pause() -> Path:
     """The program that is process 1 of pods and of the node, linked statically."""
     source = HERE / "pause.c"
