@@ -37,16 +37,20 @@ def test_containers_read_what_their_requests_got(driver: Driver, space: Space) -
         {"name": "made", "resourceClaimTemplateName": "template"},
     ]
     space.apply(dotted, claim_template("template", claim("npu")), user)
-    space.wait_phase("user")
+    running = space.wait_phase("user")
 
     files = space.execute("user", "find", PLACE, "-type", "f", container="one").splitlines()
     assert files == [f"{PLACE}/resourceclaims/a.b/either/{DRIVER}-metadata.json"]
     published = driver.devices()
-    (status,) = space.get("pod", "user")["status"]["resourceClaimStatuses"]
+    (made,) = (
+        each["resourceClaimName"]
+        for each in running["status"]["resourceClaimStatuses"]
+        if each["name"] == "made"
+    )
     for name, path, wanted in (
         ("a.b", "resourceclaims/a.b/either", "either/any"),
         ("a.b", "resourceclaims/a.b/two", "two"),
-        (status["resourceClaimName"], "resourceclaimtemplates/made/npu", "npu"),
+        (made, "resourceclaimtemplates/made/npu", "npu"),
     ):
         text = read(space, "all", path)
         for version in READERS:
