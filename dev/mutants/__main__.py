@@ -38,6 +38,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "agent/device_plugin": ("tests/device_plugin",),
     "agent/mindcluster": ("tests/mindcluster",),
     "tools/cluster": ("tests/explain",),
+    "tools/ranktable": ("tests/ranktable",),
 }
 SEED: Final = 1
 

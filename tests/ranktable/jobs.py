@@ -74,9 +74,10 @@ def pod(
     *,
     index: int | None = None,
     labels: Mapping[str, str] = MappingProxyType({"job": "train"}),
+    host: str = "172.16.0.1",
 ) -> PlacedPod:
     """A pod that runs, with a claim `npus` of a template; without a node it does not run yet."""
-    where = {"podIP": f"10.0.0.{7 + (index or 0)}", "hostIP": "172.16.0.1"} if node else {}
+    where = {"podIP": f"10.0.0.{7 + (index or 0)}", "hostIP": host} if node else {}
     if index is not None:
         labels = {"batch.kubernetes.io/job-completion-index": str(index), **labels}
     wire: Wire = {

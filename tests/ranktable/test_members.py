@@ -10,7 +10,7 @@ from tests.ranktable.jobs import Wire, claim, gathered, module, npu, pod
 from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.api.pods import PlacedPod
 from trio_npu_dra.kit.base.errors import DriverError
-from trio_npu_dra.tools.ranktable.members import Gathered, gather, live
+from trio_npu_dra.tools.ranktable.members import Gathered, gather, live, names_of
 
 TRAIN = pod("train-0", "n0", index=0)
 
@@ -82,6 +82,11 @@ def test_pods_have_the_order_of_their_job() -> None:
         ),
         (
             TRAIN,
+            {"devices": [{"driver": "npu.huawei.com", "pool": "n0", "device": "npu-3"}]},
+            "pod train-0 lacks what the driver on node n0 says of npu-3 in claim train-0-npus",
+        ),
+        (
+            TRAIN,
             {"devices": []},
             "pod train-0 lacks what the driver on node n0 says of npu-3 in claim train-0-npus",
         ),
@@ -98,6 +103,11 @@ def test_pods_are_missing() -> None:
     (lack,) = gathered(job, 4).lacks
     assert lack == "2 of 4 pods are there; those with index 1, 3 are not"
     assert gathered(job, 1).lacks == ("2 of 1 pods are there",)
+    unnumbered = [(pod("train-0", "n0"), [npu(0)])]
+    assert gathered(unnumbered, 2).lacks == ("1 of 2 pods are there",)
+    of_set = "jobset.sigs.k8s.io/job-global-index"
+    in_two_jobs = [(pod(f"a-{n}", "n0", index=0, labels={of_set: n}), [npu(0)]) for n in "01"]
+    assert gathered(in_two_jobs, 3).lacks == ("2 of 3 pods are there",)
     assert not gathered(job).lacks
 
 
@@ -107,7 +117,8 @@ def test_a_pod_without_npus_has_no_rank() -> None:
     alone = gather(live([leader]), {}, 1)
     assert alone.lacks == ("no pod of the job has a claim for a device of npu.huawei.com",)
     looks_on = npu(3) | {"adminAccess": True}
-    found = gathered([(leader, []), (TRAIN, [npu(0), looks_on])], 2)
+    of_another = npu(3) | {"driver": "gpu.example.com"}
+    found = gathered([(leader, []), (TRAIN, [npu(0), looks_on, of_another])], 2)
     assert [(member.pod, len(member.npus)) for member in found.members] == [("train-0", 1)]
 
 
@@ -140,6 +151,13 @@ def test_both_dies_of_a_module_are_ranks() -> None:
     ]
     assert [str(npu.addresses[0]) for npu in member.npus[2:]] == ["10.20.0.6", "fd00::7"]
     assert member.super_pod == 7
+
+
+def test_a_pod_knows_itself_by_its_host_name() -> None:
+    """Which is that of its index in an Indexed Job, and is cut to 63 letters."""
+    of_job = changed(TRAIN, spec={"hostname": "other-0"})
+    assert names_of(of_job) == {"train-0", "other-0"}
+    assert names_of(pod("n" * 62 + "-1", None)) == {"n" * 62 + "-1", "n" * 62}
 
 
 def test_an_npu_that_is_not_ready_is_told() -> None:

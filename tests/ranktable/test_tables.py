@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from itertools import pairwise
 from typing import Any, Final
@@ -26,7 +27,7 @@ from tests.ranktable.jobs import (
 from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.base.errors import ConfigError, DriverError
-from trio_npu_dra.tools.ranktable.order import together
+from trio_npu_dra.tools.ranktable.order import is_together, together
 from trio_npu_dra.tools.ranktable.rules import advice, refusals
 from trio_npu_dra.tools.ranktable.tables import form_of, make_table, ranks_of
 
@@ -140,7 +141,8 @@ A2_FLAWS: list[Wire] = [
     {"server_count": 2},
     {"server_list.0.server_id": ""},
     {"server_list.0.server_id": "n" * 65},
-    {"server_list.0.server_id": "n1"},
+    {"server_list.0.server_id": "n1", "server_list.0.device.0.device_id": "0"}
+    | {"server_list.0.device.1.device_id": "1"},
     {"server_list.0.device": []},
     {"server_list.0.device.0.device_id": 2},
     {"server_list.0.device.0.device_id": "two"},
@@ -195,6 +197,11 @@ UB_FLAWS: list[Wire] = [
     {"rank_list.0.level_list.0.net_type": "RING"},
     {"rank_list.0.level_list.0.rank_addr_list": []},
     {"rank_list.0.level_list.0.rank_addr_list.0.addr_type": "MAC"},
+    {
+        "rank_list.0.level_list.0.rank_addr_list.0.addr_type": "IPV4",
+        "rank_list.0.level_list.0.rank_addr_list.0.addr": "fd00::1",
+    },
+    {"rank_list.0.level_list.0.rank_addr_list.0.addr": "0" * 31},
     {"rank_list.0.level_list.0.rank_addr_list.0.addr_type": "IPV4"},
     {"rank_list.0.level_list.0.rank_addr_list.0.addr": "0" * 31 + "x"},
     {"rank_list.0.level_list.0.rank_addr_list.0.ports": []},
@@ -228,16 +235,41 @@ def test_a_flaw_is_refused(job: Job, family: ChipFamily, change: Wire) -> None:
 
 
 def test_levels_of_a_rank_grow() -> None:
-    """A level that comes twice is refused."""
+    """A level that comes twice is refused; one of host addresses is taken."""
     table = made(UB)
-    table["rank_list"][0]["level_list"] *= 2
+    level = copy.deepcopy(table["rank_list"][0]["level_list"][0])
+    level["rank_addr_list"][0] |= {"addr_type": "IPV4", "addr": "10.20.0.1"}
+    table["rank_list"][0]["level_list"].append(level)
     assert not is_taken(table, A5)
+    level["net_layer"] = 3
+    assert is_taken(table, A5)
+
+
+@pytest.mark.parametrize(
+    ("job", "change"),
+    [(TWO_SERVERS, "device_ip"), (UB, "level_list"), (TWO_SUPER_PODS, "device_ip")],
+)
+def test_a_refusal_names_the_rank(job: Job, change: str) -> None:
+    """The one that is wrong, and no other."""
+    table = made(job)
+    of_servers = (one for server in table.get("server_list", ()) for one in server["device"])
+    ranks = table.get("rank_list") or [*of_servers]
+    ranks[2][change] = None
+    traits = form_of(ranks_of(gathered(job).members)).traits
+    assert {one.rank for one in refusals(table, traits)} - {None} == {2}
+
+
+def test_super_pods_stay_together() -> None:
+    """The second super pod comes after all nodes of the first one."""
+    members = together(gathered(super_pods(7, 8, 7)).members)
+    assert [member.node for member in members] == ["n0", "n2", "n1"]
+    assert not is_together(gathered(super_pods(7, 8, 7)).members)
 
 
 def test_addresses_are_of_the_family_that_most_npus_have() -> None:
     """And all NPUs have one, or none where HCCL needs none."""
     both = [
-        npu(n, ips=[f"fd00::{n + 1}/64", *([f"10.20.0.{n + 1}/24"] if n else [])]) for n in range(3)
+        npu(n, ips=[*([f"10.20.0.{n + 1}/24"] if n else []), f"fd00::{n + 1}/64"]) for n in range(3)
     ]
     (server,) = made([(pod("train-0", "n0"), both)])["server_list"]
     assert [device["device_ip"] for device in server["device"]] == ["fd00::1", "fd00::2", "fd00::3"]
@@ -248,16 +280,21 @@ def test_addresses_are_of_the_family_that_most_npus_have() -> None:
 def test_a_host_address_is_only_beside_those_of_npus_and_on_a3() -> None:
     """Without theirs HCCL would use the network of the hosts."""
     assert all("host_ip" in server for server in made(TWO_SUPER_PODS)["server_list"])
-    for job in (super_pods(7, 7, ips=False), TWO_SERVERS):
+    of_v6 = [
+        (pod(of.metadata.name, of.spec.node_name, host="fd00::1"), devices)
+        for of, devices in TWO_SUPER_PODS
+    ]
+    for job in (super_pods(7, 7, ips=False), TWO_SERVERS, of_v6):
         assert not any("host_ip" in server for server in made(job)["server_list"])
 
 
 def test_a_server_is_a_node() -> None:
-    """Two of its pods are one server; a name that is too long becomes a digest."""
-    node = "n" * 65
-    (server,) = made([(pod(f"train-{n}", node), [npu(n)]) for n in (0, 1)])["server_list"]
-    assert len(server["server_id"]) == 64
-    assert len(server["device"]) == 2
+    """Two of its pods are one server; a name of more than 64 letters becomes a digest."""
+    for name in ("n" * 64, "n" * 65):
+        (server,) = made([(pod(f"train-{n}", name), [npu(n)]) for n in (0, 1)])["server_list"]
+        assert len(server["server_id"]) == 64
+        assert (server["server_id"] == name) == (len(name) == 64)
+        assert len(server["device"]) == 2
 
 
 def test_super_pods_are_cut_into_blocks() -> None:
@@ -281,7 +318,11 @@ def test_super_pods_are_cut_into_blocks() -> None:
         ([(pod("train-0", "n0"), [npu(0, ChipFamily.ASCEND_310B)])], "no HCCL for Ascend310B"),
         ([(pod("train-0", "n0"), [npu(0, A5)])], "NPU 0 of pod train-0 on node n0 has no levels"),
         (
-            [*super_pods(7), (pod("train-1", "n1"), [npu(0, A3)])],
+            [*super_pods(7), (pod("train-1", "n1"), [npu(0, A3, superPodId=7)])],
+            "NPU 0 of pod train-1 on node n1 has no super pod or no SDID",
+        ),
+        (
+            [*super_pods(7), (pod("train-1", "n1"), [npu(0, A3, sdid=9)])],
             "NPU 0 of pod train-1 on node n1 has no super pod or no SDID",
         ),
     ],

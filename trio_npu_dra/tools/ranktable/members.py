@@ -149,23 +149,22 @@ def names_of(pod: PlacedPod) -> frozenset[str]:
 
 def index_of(pod: PlacedPod) -> tuple[int, ...]:
     """The pod's place in its job; empty if no label has it."""
-    labels = pod.metadata.annotations | pod.metadata.labels
     for names in _INDEXES:
-        values = [labels.get(name, "") for name in names]
-        if all(value.isascii() and value.isdigit() for value in values):
+        values = [pod.metadata.labels.get(name, "") for name in names]
+        if all(map(str.isdigit, values)):
             return tuple(map(int, values))
     return ()
 
 
 def _attempt(pod: PlacedPod) -> int:
     text = pod.metadata.labels.get(_ATTEMPT, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isdigit() else 0
 
 
-def _natural(pod: PlacedPod) -> tuple[tuple[int, str], ...]:
+def _natural(pod: PlacedPod) -> list[Any]:
     """Orders names by the numbers in them: `train-10` comes after `train-9`."""
-    parts = re.split(r"(\d+)", pod.metadata.name)
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
+    parts = re.split(r"(\d+)", pod.metadata.name)  # each second one is a number
+    return [int(part) if at % 2 else part for at, part in enumerate(parts)]
 
 
 def _missing(pods: Sequence[PlacedPod], count: int | None) -> Iterator[str]:

@@ -8,6 +8,7 @@ addresses that the loader misses too late.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ Wire = dict[str, Any]
 
 SERVER_ID_LIMIT: Final = 64
 _NO_SDID: Final = 0xFFFFFFFF
-_EID_DIGITS: Final = 32
+_EID: Final = re.compile(r"[0-9a-fA-F]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def _in_addresses(table: _ServerTable, devices: list[_Device]) -> Iterator[Refus
     if needs_addresses(servers=len(table.server_list), super_pods=len(table.super_pod_list)):
         for at, device in enumerate(devices):
             if device.device_ip is None:
-                yield Refusal(f"device_ip is missing, which HCCL needs over several {parts}", at)
+                yield Refusal(f"device_ip is missing: HCCL needs it over several {parts}", at)
     given = {at: one.device_ip for at, one in enumerate(devices) if one.device_ip is not None}
     for place in _again(given.values()):
         at, address = list(given.items())[place]
@@ -186,12 +187,9 @@ class _RankAddress(_Part):
 
     @model_validator(mode="after")
     def _fits(self) -> _RankAddress:
-        if self.addr_type == "EID":
-            if len(self.addr) != _EID_DIGITS or not self.addr.isalnum():
-                raise ValueError(f"addr is {self.addr!r}, and an EID has {_EID_DIGITS} digits")
-            int(self.addr, 16)
-        elif f"IPV{ip_address(self.addr).version}" != self.addr_type:
-            raise ValueError(f"addr is {self.addr!r}, and addr_type {self.addr_type}")
+        is_eid = _EID.fullmatch(self.addr) is not None
+        if self.addr_type != ("EID" if is_eid else f"IPV{ip_address(self.addr).version}"):
+            raise ValueError(f"addr {self.addr} is no {self.addr_type}")
         return self
 
 

@@ -178,12 +178,11 @@ def _add_addresses(table: Wire, ranks: Sequence[Rank], form: Form) -> None:
     ):
         return
     for device, address in zip(devices, found, strict=True):
-        if address is not None:
-            device["device_ip"] = address
+        device["device_ip"] = address  # None is refused
     hosts = {server_id(rank.member.node): ip_address(rank.member.host_address) for rank in ranks}
     # HCCL has use for it on A3 alone, as an IPv4 address; without device_ip it would do harm.
-    is_useful = form.traits.version == "1.2" and None not in found
-    if is_useful and all(isinstance(address, IPv4Address) for address in hosts.values()):
+    is_v4 = all(isinstance(address, IPv4Address) for address in hosts.values())
+    if form.traits.version == "1.2" and is_v4:
         for server in table["server_list"]:
             server["host_ip"] = str(hosts[server["server_id"]])
 
