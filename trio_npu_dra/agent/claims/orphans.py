@@ -1,7 +1,7 @@
 """Takes back orphaned claims: no pod needs them, and the kubelet forgot to unprepare them.
 
 A claim is an orphan if it does not exist, if its allocation has none of its devices here, or if it
-is reserved for nobody. It may be reserved again at any moment, and then the kubelet prepares it. So
+is not reserved. It may be reserved again at any moment, and then the kubelet prepares it. So
 a first look only notes a doubt in the record, and each prepare removes the doubt. The next look
 takes the claim back if the doubt is still there and the API server confirms it without its cache.
 """
