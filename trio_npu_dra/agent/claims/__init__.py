@@ -10,6 +10,7 @@ from __future__ import annotations
 __all__ = [
     "by_hand",
     "contention",
+    "metadata",
     "orphans",
     "planner",
     "repair",

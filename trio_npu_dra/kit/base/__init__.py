@@ -9,6 +9,7 @@ __all__ = [
     "boot",
     "cdi",
     "command_line",
+    "device_metadata",
     "errors",
     "file_lock",
     "health",
