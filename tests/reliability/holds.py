@@ -38,6 +38,7 @@ def given(path: Path) -> dict[str, list[str]]:
     return {
         device["name"]: [node["path"] for node in device["containerEdits"]["deviceNodes"]]
         for device in spec.get("devices", [])
+        if "deviceNodes" in device["containerEdits"]  # without them it brings metadata
     }
 
 
