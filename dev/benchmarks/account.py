@@ -1,4 +1,4 @@
-"""The driver's service account, with the rights and the admission policy of k8s/base."""
+"""The driver's service account, with the rights and the admission policies of k8s/base."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMESPACE: Final = "ascend-dra"
 ACCOUNT: Final = "ascend-npu-dra-kubeletplugin"
 USER: Final = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 """The driver in the audit log."""
-_MANIFESTS: Final = ("namespace", "rbac", "own-node-only")
+_MANIFESTS: Final = ("namespace", "rbac", "own-node-only", "claim-status")
 
 
 def admit(plane: ControlPlane) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dev.cluster import audit
-from dev.cluster.api import Object
+from dev.cluster.api import ApiServer, Object
 from dev.cluster.cluster import Cluster, NodeAccess
 from dev.cluster.immutable import immutable
 from dev.cluster.processes import PATIENCE, ClusterError, run
@@ -151,6 +151,15 @@ class Driver:
         name = self.wait_ready()["metadata"]["name"]
         return self.cluster.execute(name, *argv, namespace=NAMESPACE, container=CONTAINER)
 
+    @contextmanager
+    def asked_with_token(self, *, is_bound: bool = True) -> Iterator[ApiServer]:
+        """The API server, asked with the token of its pod, or with one that is bound to no pod."""
+        pod = self.wait_ready()["metadata"]["name"]
+        binding = ("--bound-object-kind", "Pod", "--bound-object-name", pod) if is_bound else ()
+        create = ("create", "token", NAME, "--namespace", NAMESPACE, *binding)
+        with self.cluster.api.asked_with(self.cluster.kubectl(*create).strip()) as server:
+            yield server
+
     def memory_mib(self) -> dict[str, float]:
         """Resident memory of the daemon: `VmRSS` now, `VmHWM` at most until now."""
         status = Path(f"/proc/{self.pid()}/status").read_text()
@@ -185,12 +194,19 @@ class Driver:
         }
 
     def writes(self, since: int) -> list[audit.Request]:
-        """The writes of its account since a mark of the audit log, but for counts of Events.
+        """The writes of its account since a mark of the audit log, but for two kinds.
 
-        Events of faults that earlier tests ended are counted on for ten seconds more.
+        Events of faults that earlier tests ended are counted on for ten seconds more, and each
+        claim that is prepared gets a status (`status_writes`).
         """
         written = audit.writes(self.cluster.audit(since), user=ACCOUNT)
-        return [each for each in written if (each.verb, each.resource) != ("update", "events")]
+        left_out = {("update", "events"), ("patch", "resourceclaims")}
+        return [each for each in written if (each.verb, each.resource) not in left_out]
+
+    def status_writes(self, since: int) -> list[str]:
+        """The claims whose status its account has written since a mark of the audit log."""
+        written = audit.writes(self.cluster.audit(since), resource="resourceclaims", user=ACCOUNT)
+        return [each.name for each in written]
 
     def wait_published(self, *, devices: int = NPUS) -> None:
         """Wait until the slices show so many devices, with or without partitions of these.

@@ -62,6 +62,7 @@ class Rig:
     device_plugin: str = ""
     mindcluster_compat: bool = False
     label_node: bool = False
+    claim_status: bool = True
     device_plugin_shares: int = 1
     sharing: Literal["none", "shares"] = "none"
     partitioning: Literal["none", "dynamic"] = "none"
@@ -105,6 +106,7 @@ class Rig:
             device_plugin=self.device_plugin,
             mindcluster_compat=self.mindcluster_compat,
             label_node=self.label_node,
+            claim_status=self.claim_status,
             device_plugin_shares=self.device_plugin_shares,
             cdi_root=self.folder / "cdi",
             kubeconfig=self.kubeconfig,

@@ -22,6 +22,7 @@ def asked(name: str, *, user: str = AGENT, node: str | None = NODE) -> Request:
         resource=rule["resources"][0],
         group=rule["apiGroups"][0],
         new=BROKEN,
+        old=BROKEN if "CREATE" not in rule["operations"] else None,
         user=user,
         node=node,
     )
@@ -74,6 +75,7 @@ def test_no_right_to_write_is_without_a_policy() -> None:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
+        if ":" not in verb  # the API server asks for it beside another one
     }
     writes = {right for right in rights if right[0] not in READING}
     assert {verb for verb, _, _ in writes} <= OPERATIONS.keys()

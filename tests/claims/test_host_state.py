@@ -21,6 +21,7 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.host_path import KnownPaths
 from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.ascend.partition import Partition
+from trio_npu_dra.ascend.root_info import read_levels
 from trio_npu_dra.kit.base.device_metadata import metadata_files
 
 ROOT_INFO = "/etc/hccl_rootinfo.json"
@@ -135,6 +136,16 @@ def test_a_root_info_counts_as_it_is_at_the_prepare(host: Host) -> None:
     assert ROOT_INFO in mounts(host, *npus)
     (host.host_root / ROOT_INFO[1:]).unlink()
     assert ROOT_INFO not in mounts(host, *npus)
+
+
+def test_levels_of_a_950_are_those_of_its_root_info(host: Host) -> None:
+    """As they are there, if HCCL can use it and reads it at all."""
+    levels = [{"net_layer": 0, "rank_addr_list": []}]
+    put(host, ROOT_INFO, root_info(rank_list=[{"device_id": 2, "level_list": levels}]))
+    assert read_levels(host, device(2, ChipFamily.ASCEND_950).chips) == {2: tuple(levels)}
+    assert read_levels(host, device(2, ChipFamily.ASCEND_910_A3).chips) == {}
+    put(host, ROOT_INFO, root_info(2, version="1.2"))
+    assert read_levels(host, device(2, ChipFamily.ASCEND_950).chips) == {}
 
 
 def test_a_root_info_that_does_not_fit_is_said_once(

@@ -308,12 +308,13 @@ class Space:
             found.setdefault(result["request"], []).append(result["device"])
         return found
 
-    def allocate(self, claim: str, pod: str, **devices: str) -> None:
-        """Give a claim devices of the node, reserved for a pod, by hand: `npu="npu-3"`, by request.
+    def allocate(self, claim: str, pod: str, *, node: str | None = None, **devices: str) -> None:
+        """Give a claim devices of a node, reserved for a pod, by hand: `npu="npu-3"`, by request.
 
-        As with the scheduler, results of a request with admin access have it too.
+        The node is ours unless another is named. As with the scheduler, results of a request with
+        admin access have it too.
         """
-        node = self.cluster.node.name
+        node = node or self.cluster.node.name
         requests = (self.get("resourceclaim", claim) or {})["spec"]["devices"]["requests"]
         looks_on = {each["name"]: each["exactly"].get("adminAccess", False) for each in requests}
         results = [

@@ -15,12 +15,9 @@ from dev.cluster.processes import ClusterError
 from tests.e2e import test_security
 from tests.e2e.resources import FLAG, RESOURCE, Plugin, asking
 from tests.e2e.space import Space, pod
-from tests.e2e.test_security import agent
 from trio_npu_dra.agent.mindcluster.device_info import check_code
 
 pytestmark = pytest.mark.cluster
-
-__all__ = ["agent"]  # a fixture
 
 COMPAT = "NPU_DRA_MINDCLUSTER_COMPAT"
 MANIFESTS = [

@@ -16,13 +16,10 @@ from dev.cluster.driver import DRIVER, Driver
 from dev.cluster.processes import ClusterError
 from tests.e2e.boards import laid_out
 from tests.e2e.space import Space, claim, pod
-from tests.e2e.test_security import agent
 from trio_npu_dra.agent.report.node_labels import SUPER_POD
 from trio_npu_dra.lab.simulator import load_profile
 
 pytestmark = pytest.mark.cluster
-
-__all__ = ["agent"]  # a fixture
 
 GUIDE = (ROOT / "docs/guides/placement.md").read_text(encoding="utf-8")
 FLAG = "NPU_DRA_LABEL_NODE"

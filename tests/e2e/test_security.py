@@ -6,7 +6,6 @@ import copy
 import json
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ import pytest
 import yaml
 
 from dev.cluster.api import ApiServer, Object
-from dev.cluster.cluster import Cluster
 from dev.cluster.deploy import ROOT
-from dev.cluster.driver import DRIVER, NAME, NAMESPACE, Driver
+from dev.cluster.driver import DRIVER, Driver
 from dev.cluster.processes import ClusterError
 from dev.config.cases import CASES, GOOD, Case, named, with_env
 from tests.e2e.modes import assert_as_documented
@@ -26,22 +24,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 ELSEWHERE = "other-node"
-TEMPORARY = "e2e-more-rights"
-
-
-def asked_with_token(cluster: Cluster, *binding: str) -> AbstractContextManager[ApiServer]:
-    """The API server, asked with a token of the driver's account that is bound as said."""
-    token = cluster.kubectl("create", "token", NAME, "--namespace", NAMESPACE, *binding)
-    return cluster.api.asked_with(token.strip())
-
-
-@pytest.fixture
-def agent(driver: Driver) -> Iterator[ApiServer]:
-    """An API client with the token of the driver's pod."""
-    name = driver.wait_ready()["metadata"]["name"]
-    binding = ("--bound-object-kind", "Pod", "--bound-object-name", name)
-    with asked_with_token(driver.cluster, *binding) as server:
-        yield server
 
 
 def slice_of(node: str, **spec: Any) -> Object:
@@ -65,27 +47,6 @@ def foreign(driver: Driver) -> Iterator[Object]:
     assert stored is not None
     yield stored
     cluster.remove("resourceslice", f"e2e-{ELSEWHERE}")
-
-
-@pytest.fixture
-def almighty(driver: Driver) -> Iterator[None]:
-    """The driver's account may do everything, as far as RBAC is asked."""
-    cluster = driver.cluster
-    cluster.api.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": TEMPORARY},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "cluster-admin",
-            },
-            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
-        }
-    )
-    yield
-    cluster.remove("clusterrolebinding", TEMPORARY)
 
 
 # --- slices --------------------------------------------------------------------------------------
@@ -167,7 +128,7 @@ def test_token_without_a_node_writes_nothing(driver: Driver) -> None:
     """A token of the account that is bound to no pod is of no use for slices."""
     (published,) = driver.slices()
     words = "this token names no node"
-    with asked_with_token(driver.cluster) as unbound:
+    with driver.asked_with_token(is_bound=False) as unbound:
         with pytest.raises(ClusterError, match=words):
             unbound.create(slice_of(driver.cluster.node.name), dry_run=True)
         with pytest.raises(ClusterError, match=words):

@@ -185,12 +185,23 @@ def test_three_claims_hold_shares_of_one_npu(driver: Driver, space: Space) -> No
     assert driver.versions() == before
 
 
+def says_each_share(space: Space, name: str) -> bool:
+    """Whether the status of a claim says of each of its shares what that is."""
+    status = (space.get("resourceclaim", name) or {})["status"]
+    given, said = (
+        sorted(one["shareID"] for one in devices)
+        for devices in (status["allocation"]["devices"]["results"], status.get("devices", []))
+    )
+    return given == said
+
+
 def test_one_claim_has_several_shares(driver: Driver, space: Space) -> None:
     """They are of one NPU: its container gets that once, and the claim's status has each share."""
     wanted = [request(name, cel=THIRD) for name in ("a", "b")]
     space.apply(claim("both", *wanted), user("user", driver, "both"))
     wait_used(space, "user")
     assert space.allocated("both") == ["npu-3", "npu-3"]
+    space.wait(lambda: says_each_share(space, "both"), "a status of each share")
     assert space.seen_npus("user") == [driver.bus("npu-3")]
     space.delete_pod("user")
     driver.wait_without_traces()

@@ -114,7 +114,7 @@ def test_other_namespace_and_folders_are_everywhere() -> None:
     for word in ("ascend-dra", "/var/lib/kubelet", "/etc/cdi"):
         assert word not in text
     agent = f"system:serviceaccount:npus-of-mine:{NAME}"
-    assert text.count(agent) == 2, "one in each policy about the node agent"
+    assert text.count(agent) == 3, "one in each policy about the node agent"
 
 
 def test_driver_understands_its_flags() -> None:
@@ -256,6 +256,15 @@ def test_rights_over_other_nodes_never_come_without_their_policies(
     open_base: Object = {"admissionPolicies": {"ownNode": False}}
     base, found = rendered(open_base), rendered(open_base | {"flags": flags})
     assert {key: found[key] for key in found.keys() - base.keys()} == load(*folders)
+
+
+def test_right_to_the_status_of_claims_comes_and_goes_with_its_policy() -> None:
+    """By the flag alone: the right is for all claims, and before Kubernetes 1.36 for all of it."""
+    open_base: Object = {"admissionPolicies": {"ownNode": False}}
+    found, without = rendered(open_base), rendered(open_base | {"flags": {"claim-status": False}})
+    policy = "ValidatingAdmissionPolicy"
+    gone = {"ClusterRole", "ClusterRoleBinding", policy, f"{policy}Binding"}
+    assert {kind for kind, _ in found.keys() - without.keys()} == gone
 
 
 def test_network_policy_names_each_namespace() -> None:

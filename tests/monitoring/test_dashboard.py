@@ -28,6 +28,7 @@ UNSHOWN = {
     for name in (
         *("claim_operations_total", "pool_generation", "pool_waiting", "watching"),
         *("server_keeps_counters", "server_keeps_shares", "npu_partition_info"),
+        "claim_status_writes_total",
     )
 }
 """Metrics for alerts and for people who look for details."""

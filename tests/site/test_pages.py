@@ -24,7 +24,12 @@ from trio_npu_dra.tools.cli import health
 HEALTH = "docs/guides/health.md"
 UNHEALTHY = "docs/guides/unhealthy.md"
 EXAMPLE = "docs/guides/driver.md"
-FRAGMENTS = {"docs/config.md": 1, "docs/helm.md": 3, "docs/image.md": 1}
+FRAGMENTS = {
+    "docs/config.md": 1,
+    "docs/helm.md": 3,
+    "docs/image.md": 1,
+    "docs/reference/claim-status.md": 1,
+}
 """How many YAML blocks of a page are of no file, but values, or the form of some fields."""
 
 

@@ -34,6 +34,7 @@ _DEVICE_PLUGIN: Final[JsonDict] = {GROUP: "device plugin"}
 _PARTS: Final[JsonDict] = {GROUP: "shares and partitions"}
 _CONTAINERS: Final[JsonDict] = {GROUP: "containers"}
 _ENDPOINTS: Final[JsonDict] = {GROUP: "probes and metrics"}
+_CLAIMS: Final[JsonDict] = {GROUP: "claims"}
 _LOG: Final[JsonDict] = {GROUP: "log"}
 
 _UID = r"^[0-9A-Za-z]([-0-9A-Za-z]*[0-9A-Za-z])?$"
@@ -336,6 +337,12 @@ class Settings(MeetingSettings):
         json_schema_extra=_CONTAINERS,
         description="whether containers get a file for each request of their claims, from which "
         "programs read the attributes and addresses of their NPUs",
+    )
+    claim_status: bool = Field(
+        True,
+        json_schema_extra=_CLAIMS,
+        description="whether the status of each prepared claim says what its NPUs are, their "
+        "addresses, and whether they are ready; it needs the rights of k8s/base/claim-status.yaml",
     )
     healthcheck_port: Port = Field(
         -1,

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.host_path import resolve
-from trio_npu_dra.ascend.traits import TOPOLOGY_FOLDER
+from trio_npu_dra.ascend.model import Chip
+from trio_npu_dra.ascend.traits import TOPOLOGY_FOLDER, TRAITS
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import StorageError
 
@@ -29,23 +31,29 @@ _VERSION: Final = "2.0"  # 1.0 is that of 910B, 1.2 of A3
 _SIZE_LIMIT: Final = 4 << 20  # bytes; 64 chips with 8 levels of 24 addresses each take some 2 MB
 
 
+Levels: TypeAlias = Mapping[int, tuple[Any, ...]]
+"""The `level_list` of each chip, by its physical id: how others reach it, level by level."""
+
+NO_LEVELS: Final[Levels] = MappingProxyType({})
+
+
 @dataclass(slots=True, kw_only=True)
 class RootInfo:
     """The content of the file until it changes.
 
     Attributes:
-        physical_ids: The chips that it describes.
+        levels: Of the chips that it describes.
         problem: Why no container can use it; empty if some can.
         is_said: Whether the log has said that a container did not get it.
     """
 
-    physical_ids: frozenset[int] = frozenset()
+    levels: Levels = NO_LEVELS
     problem: str = ""
     is_said: bool = field(default=False, compare=False)
 
     def problem_for(self, physical_ids: Iterable[int]) -> str:
         """Why a container with these chips cannot use it; empty if it can."""
-        missing = sorted(set(physical_ids) - self.physical_ids)
+        missing = sorted(set(physical_ids) - self.levels.keys())
         if self.problem or not missing:
             return self.problem
         return f"rank_list has no device_id {', '.join(map(str, missing))}"
@@ -54,6 +62,14 @@ class RootInfo:
 def read_root_info(host: Host) -> RootInfo | None:
     """The file of a host, read again only when it has changed; None if there is none."""
     return host.look_up("root info", _read)
+
+
+def read_levels(host: Host, chips: Iterable[Chip]) -> Levels:
+    """The levels of a node's chips that HCCL reads; none from a file that it cannot use."""
+    if not any(TRAITS[chip.family].reads_root_info for chip in chips):
+        return NO_LEVELS
+    found = read_root_info(host)
+    return found.levels if found is not None and not found.problem else NO_LEVELS
 
 
 def gives_root_info(host: Host, physical_ids: Iterable[int]) -> bool:
@@ -73,6 +89,7 @@ def gives_root_info(host: Host, physical_ids: Iterable[int]) -> bool:
 
 class _Rank(BaseModel, defer_build=True):
     device_id: int
+    level_list: tuple[Any, ...] = ()
 
 
 class _RankTable(BaseModel, defer_build=True):
@@ -107,4 +124,4 @@ def _judged(content: bytes, has: Callable[[str], bool]) -> RootInfo:
     topology = posixpath.normpath(table.topo_file_path)
     if not topology.startswith(f"{TOPOLOGY_FOLDER}/") or not has(topology):
         return RootInfo(problem=f"topo_file_path is no file in {TOPOLOGY_FOLDER}")
-    return RootInfo(physical_ids=frozenset(rank.device_id for rank in table.rank_list))
+    return RootInfo(levels={rank.device_id: rank.level_list for rank in table.rank_list})

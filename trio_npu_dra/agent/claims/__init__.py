@@ -14,6 +14,7 @@ __all__ = [
     "orphans",
     "planner",
     "repair",
+    "reported",
     "service",
     "steps",
     "vnpu_step",

@@ -75,7 +75,7 @@ async def make_control(node: NodeContext, worker: DcmiWorker, pages: LateHandler
 
 
 async def report_chips(node: NodeContext, kube: KubeClient) -> None:
-    """Report what slices do not have: by Events and, with the flag, as MindCluster reads it."""
+    """Report what slices do not have: by Events, and with flags in claims and for MindCluster."""
     await node.first_answers()
     from trio_npu_dra.agent.report.events import write_events
 
@@ -89,6 +89,16 @@ async def report_chips(node: NodeContext, kube: KubeClient) -> None:
             since=node.started_at,
         )
         nursery.start_soon(events, kube, node.board, node.ledger.holds, node.shared)
+        if settings.claim_status:
+            from trio_npu_dra.agent.report.claim_status_writer import write_claim_statuses
+
+            statuses = partial(
+                write_claim_statuses,
+                driver_name=settings.driver_name,
+                host=node.host,
+                on_event=node.facts,
+            )
+            nursery.start_soon(statuses, kube, node.board, node.ledger, node.calls, node.reported)
         if settings.mindcluster_compat:
             from trio_npu_dra.agent.mindcluster.writers import follow_mindcluster
 

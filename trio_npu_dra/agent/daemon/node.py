@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trio_npu_dra.agent.claims.service import CallAnswered
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.hold import SharedClaim
@@ -23,6 +24,7 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.offers import Offer, PartitionMode
 from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.kit.api.objects import DeviceStatus
 from trio_npu_dra.kit.base.boot import SteadyClock
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.device_health import DeviceHealths
@@ -83,6 +85,9 @@ class NodeContext:
         # set by claims
         self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
         self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())
+        self.calls = Observable(0)  # that were answered
+        # set by claims and report
+        self.reported: Observable[Mapping[str, tuple[DeviceStatus, ...]]] = Observable({})
         # set by holds, report, devices and pool
         self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
         self.device_health: Observable[DeviceHealths] = Observable(())
@@ -99,6 +104,11 @@ class NodeContext:
         self.waiting: Observable[Mapping[str, str]] = Observable({})
         self.pods_known = Observable(False)
         self.containers: Observable[Mapping[str, str]] = Observable({})
+
+    def answered(self, call: CallAnswered) -> None:
+        """Note that a call of the kubelet was answered."""
+        self.facts(call)
+        self.calls.set(self.calls.value + 1)
 
     def published(self, fact: SliceWritten | PoolAccepted) -> None:
         """Note what the publisher did."""

@@ -13,6 +13,7 @@ from trio_npu_dra.agent.claims.metadata import DeviceMetadata
 from trio_npu_dra.agent.claims.orphans import OrphanedClaims
 from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
+from trio_npu_dra.agent.claims.reported import StatusObserver
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
@@ -127,7 +128,7 @@ async def _keep_claims(
     """Start the tasks that repair claims; return what prepares claims for the kubelet."""
     settings = node.settings
     reader = ContentionObserver(
-        reader=kube,
+        reader=StatusObserver(kube, node.reported, driver_name=settings.driver_name),
         ledger=node.ledger,
         shared=node.shared,
         driver_name=settings.driver_name,
@@ -150,7 +151,7 @@ async def _keep_claims(
         metadata=metadata,
     )
     claims = NodeClaims(
-        planner, steps, on_call=node.facts, on_held=forgotten.hurry, after_reply=after_reply
+        planner, steps, on_call=node.answered, on_held=forgotten.hurry, after_reply=after_reply
     )
     await service.start(keep_cdi_files, node.ledger, cdi, steps, node.board, metadata)
     service.start_soon(forgotten.run)

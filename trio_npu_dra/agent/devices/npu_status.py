@@ -5,6 +5,8 @@ The daemon writes it, and tools make rank tables of it. What is unknown is absen
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from trio_npu_dra.agent.config.model import API_VERSION
@@ -12,8 +14,12 @@ from trio_npu_dra.agent.devices.network_data import network_data
 from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.ascend.offers import Offer, OfferKind
 from trio_npu_dra.kit.api.objects import ApiModel, Items, NetworkDeviceData
+from trio_npu_dra.kit.base.errors import KubeError
 
 KIND: Final = "NpuStatus"
+
+LEVELS_LIMIT: Final = 9 << 10
+"""Bytes of levels: all data have 10 Ki (resource.k8s.io/v1, AllocatedDeviceStatusDataMaxLength)."""
 
 
 class DieStatus(ApiModel):
@@ -52,8 +58,18 @@ class NpuStatus(ApiModel):
     module_dies: Items[DieStatus] = ()
 
 
-def npu_status(offer: Offer) -> NpuStatus:
-    """What the status says of a device (pure)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimStatusWritten:
+    """The API server took or refused the status of a claim."""
+
+    error: KubeError | None = None
+
+
+def npu_status(offer: Offer, levels: tuple[Any, ...] = ()) -> NpuStatus:
+    """What the status says of a device (pure).
+
+    *levels* of a 950 are left out if the API server would have no room for them.
+    """
     first, is_module = offer.chips[0], offer.kind is OfferKind.MODULE
     dies = (
         DieStatus(
@@ -72,5 +88,6 @@ def npu_status(offer: Offer) -> NpuStatus:
         server_index=first.super_pod_server_index,
         sdid=None if offer.partition else first.super_pod_sdid,
         rack_id=first.rack_id,
+        levels=levels if len(json.dumps(levels)) <= LEVELS_LIMIT else (),
         module_dies=tuple(dies) if is_module else (),
     )

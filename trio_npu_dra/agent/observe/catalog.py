@@ -75,6 +75,12 @@ DEVICES_PREPARED = _gauge(
     "devices_prepared",
     "Devices (NPUs, modules) that prepared claims hold, without admin access.",
 )
+CLAIM_STATUS_WRITES = _counter(
+    "claim_status_writes_total",
+    "Writes of the status of claims; `result` is `ok` or the class of the error, such as "
+    "`Forbidden`.",
+    "result",
+)
 
 # --- publishing ----------------------------------------------------------------------------------
 

@@ -13,10 +13,12 @@ from prometheus_client import (
 )
 
 from trio_npu_dra.agent.claims.service import CallAnswered
+from trio_npu_dra.agent.devices.npu_status import ClaimStatusWritten
 from trio_npu_dra.agent.observe import catalog
 from trio_npu_dra.agent.observe.catalog import Definition
 from trio_npu_dra.agent.observe.latency import EventPublished
 from trio_npu_dra.ascend.dcmi.types import Assertion, DcmiCall, FaultEvent
+from trio_npu_dra.kit.base.errors import KubeError
 from trio_npu_dra.kit.pool import SliceWritten
 
 # `_created` doubles the number of series, and no query needs it.
@@ -34,6 +36,7 @@ class Metrics:
         self._calls = self._histogram(catalog.CALL_SECONDS)
         self._claims = self._counter(catalog.CLAIMS)
         self._claim_errors = self._counter(catalog.CLAIM_ERRORS)
+        self._status_writes = self._counter(catalog.CLAIM_STATUS_WRITES)
         self._slice_writes = self._counter(catalog.SLICE_WRITES)
         self._events = self._counter(catalog.FAULT_EVENTS)
         self._dcmi_calls = self._histogram(catalog.DCMI_SECONDS)
@@ -43,6 +46,7 @@ class Metrics:
         for operation in ("prepare", "unprepare"):
             self._calls.labels(operation)
             self._claims.labels(operation)
+        self._status_writes.labels(_OK)
         for assertion in Assertion:
             self._events.labels(assertion.name.lower())
         for verb in ("create", "update", "delete"):
@@ -63,9 +67,10 @@ class Metrics:
             case FaultEvent(assertion=assertion):
                 name = assertion.name.lower() if assertion is not None else "unknown"
                 self._events.labels(name).inc()
+            case ClaimStatusWritten(error=refusal):
+                self._status_writes.labels(_result(refusal)).inc()
             case SliceWritten(verb=verb, error=refusal):
-                result = _OK if refusal is None else type(refusal).__name__
-                self._slice_writes.labels(verb, result).inc()
+                self._slice_writes.labels(verb, _result(refusal)).inc()
             case EventPublished(seconds=seconds):
                 self._latency.observe(seconds)
 
@@ -80,3 +85,7 @@ class Metrics:
             buckets=metric.buckets,
             registry=self.registry,
         )
+
+
+def _result(refusal: KubeError | None) -> str:
+    return _OK if refusal is None else type(refusal).__name__

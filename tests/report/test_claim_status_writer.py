@@ -1,0 +1,264 @@
+"""The status of claims at an API server, which may be away or refuse."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tests.holds.entries import chip, entry
+from trio_npu_dra.agent.devices.npu_status import ClaimStatusWritten
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.agent.report.claim_status_writer import REFUSED_SECONDS, write_claim_statuses
+from trio_npu_dra.agent.report.status_files import StatusFiles
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.kit.api.objects import DeviceStatus, ResourceClaim
+from trio_npu_dra.kit.base.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    Unavailable,
+)
+from trio_npu_dra.kit.base.observable import Observable
+
+SOON = 1.0
+"""More than changes and repeated tries take."""
+
+ILL = ChipHealth(faults=(Fault(code=1, level=FaultLevel.SEPARATE_NPU, rule="code", since=0),))
+
+
+@dataclass
+class Node:
+    """A node with NPU 0 to 3, and the API server to which it writes.
+
+    Attributes:
+        error: What the API server answers.
+        written: What it took, or refused.
+        events: What was told of that.
+    """
+
+    ledger: Ledger
+    host: Host
+    board: Observable[Board] = field(default_factory=lambda: Observable(with_npu(chip(0))))
+    calls: Observable[int] = field(default_factory=lambda: Observable(0))
+    reported: Observable[Mapping[str, tuple[DeviceStatus, ...]]] = field(
+        default_factory=lambda: Observable({})
+    )
+    error: KubeError | None = None
+    written: list[ResourceClaim] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+
+    async def apply(self, claim: ResourceClaim, *, manager: str, subresource: str) -> ResourceClaim:
+        """Take the status of a claim, as the client does."""
+        await trio.lowlevel.checkpoint()
+        assert (manager, subresource) == ("npu.huawei.com", "status")
+        self.written.append(claim)
+        if self.error is not None:
+            raise self.error
+        return claim
+
+    @asynccontextmanager
+    async def written_to(self) -> AsyncIterator[None]:
+        """The writer runs inside."""
+
+        def note(fact: ClaimStatusWritten) -> None:
+            self.events.append(type(fact.error).__name__ if fact.error else "ok")
+
+        async def run() -> None:
+            await write_claim_statuses(
+                self,  # type: ignore[arg-type] # has what it needs of a client
+                self.board,
+                self.ledger,
+                self.calls,
+                self.reported,
+                driver_name="npu.huawei.com",
+                host=self.host,
+                on_event=note,
+            )
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            await trio.sleep(SOON)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def restart(self) -> None:
+        """Another daemon, which knows only what is on the disk, writes what it has to."""
+        self.reported = Observable({})
+        async with self.written_to():
+            pass
+
+    async def hold(self, *entries: Entry) -> None:
+        """Prepare claims, and answer."""
+        async with self.ledger.exclusive():
+            for one in entries:
+                self.ledger.put(one)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let a call of the kubelet end, and see what follows."""
+        self.calls.set(self.calls.value + 1)
+        await trio.sleep(SOON)
+
+    async def become(self, npu: Chip) -> None:
+        """NPU 0 changes."""
+        self.board.set(with_npu(npu))
+        await trio.sleep(SOON)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the claims that were written."""
+        return [claim.metadata.name for claim in self.written]
+
+
+def with_npu(npu: Chip) -> Board:
+    """A Board with NPU 0 like this."""
+    return Board(chips=(npu, *map(chip, range(1, 4))))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A node whose writer does not run yet."""
+    return Node(Ledger(tmp_path / "state"), Host(host_root=tmp_path))
+
+
+async def test_a_claim_is_written_once_and_again_when_its_facts_change(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    """All its devices together; nothing at a restart, at another call, or by other changes."""
+    del autojump_clock
+    async with node.written_to():
+        await node.hold(entry("a", 0, 1), replace(entry("b", 2), state=EntryState.INTENDED))
+        await node.settle()
+        await node.become(replace(chip(0), device_share=True))
+        assert node.names == ["a"]
+        assert node.written[0].metadata.uid == "a"
+        assert [one.device for one in node.written[0].status.devices] == ["npu-0", "npu-1"]
+        await node.become(replace(chip(0), health=ILL))
+        await node.become(replace(chip(0), health=ILL, super_pod_id=7))
+        assert node.names == ["a"] * 3
+    await node.restart()
+    assert node.names == ["a"] * 3
+    assert node.events == ["ok"] * 3
+
+
+async def test_a_start_writes_what_is_not_written_yet(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    """A daemon died between a prepare and the write, or facts changed while none was there."""
+    del autojump_clock
+    await node.hold(entry("a"), entry("b", 1))
+    await node.restart()
+    assert node.names == ["a", "b"]
+    node.board.set(with_npu(replace(chip(0), health=ILL)))
+    StatusFiles(node.ledger.state_folder).write("b", ())
+    (node.ledger.state_folder / "statuses" / "b.json").write_bytes(b"torn")
+    await node.restart()
+    assert node.names == ["a", "b", "a", "b"]
+    assert node.written[2].status.devices[0].conditions[0].status == "False"
+
+
+async def test_what_a_read_shows_counts(node: Node, autojump_clock: MockClock) -> None:
+    """Somebody changed what we wrote, or it is there already though no file says so."""
+    del autojump_clock
+    async with node.written_to():
+        await node.hold(entry("a"))
+        (status,) = node.written[0].status.devices
+        node.reported.set({"a": (status.model_copy(update={"data": None}),)})
+        await trio.sleep(SOON)
+        assert node.names == ["a", "a"]
+        node.reported.set({**node.reported.value, "b": (status,)})
+        await node.hold(entry("b"))
+    await node.restart()
+    assert node.names == ["a", "a"]
+
+
+@pytest.mark.parametrize("error", [NotFound("gone"), Conflict("other"), Invalid("not allocated")])
+async def test_a_claim_that_is_another_one_is_forgotten(
+    node: Node, autojump_clock: MockClock, error: KubeError
+) -> None:
+    """Until its facts change."""
+    del autojump_clock
+    node.error = error
+    async with node.written_to():
+        await node.hold(entry("a"))
+        await trio.sleep(2 * REFUSED_SECONDS)
+        assert node.names == ["a"]
+        await node.become(replace(chip(0), health=ILL))
+        assert node.names == ["a", "a"]
+    assert node.events == [type(error).__name__] * 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Forbidden('cannot patch resource "resourceclaims/status"'),
+        Invalid('status.devices: Forbidden: ... requires resource="resourceclaims/driver"'),
+    ],
+)
+async def test_a_missing_right_is_said_once_and_tried_later(
+    node: Node, autojump_clock: MockClock, error: KubeError, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For each claim by itself, and with the facts that are the newest then."""
+    del autojump_clock
+    node.error = error
+    async with node.written_to():
+        await node.hold(entry("a"), entry("b", 1))
+        await node.become(replace(chip(0), health=ILL))
+        assert node.names == ["a", "b"]
+        assert StatusFiles(node.ledger.state_folder).read("a") == ()
+        await trio.sleep(REFUSED_SECONDS)
+        assert node.names == ["a", "b"] * 2
+        node.error = None
+        await trio.sleep(REFUSED_SECONDS)
+        await trio.sleep(REFUSED_SECONDS)
+    assert node.names == ["a", "b"] * 3
+    assert node.written[-2].status.devices[0].conditions[0].status == "False"
+    assert [
+        record.levelno for record in caplog.records if "status of claims" in record.message
+    ] == [logging.WARNING]
+
+
+async def test_what_waits_for_the_api_server_is_the_newest(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    """A claim that ends meanwhile is not written any more."""
+    del autojump_clock
+    node.error = Unavailable("away")
+    async with node.written_to():
+        await node.hold(entry("a"), entry("b", 1))
+        await node.become(replace(chip(0), health=ILL))
+        async with node.ledger.exclusive():
+            node.ledger.remove("b")
+        await trio.sleep(60)
+        node.error, before = None, len(node.written)
+        await trio.sleep(60)
+    assert node.names[before:] == ["a"]
+    assert node.written[-1].status.devices[0].conditions[0].status == "False"
+    assert not (node.ledger.state_folder / "statuses" / "b.json").exists()
+
+
+async def test_nothing_is_left_of_claims_that_ended(node: Node, autojump_clock: MockClock) -> None:
+    """Neither of one that ended while a daemon ran nor of one that ended while none did."""
+    del autojump_clock
+    async with node.written_to():
+        await node.hold(entry("a"), entry("b", 1))
+        async with node.ledger.exclusive():
+            node.ledger.remove("a")
+        await node.settle()
+        assert node.reported.value.keys() == {"b"}
+    async with node.ledger.exclusive():
+        node.ledger.remove("b")
+    await node.restart()
+    assert node.names == ["a", "b"]
+    assert not list((node.ledger.state_folder / "statuses").iterdir())

@@ -1,0 +1,258 @@
+"""Writes the status of claims: what their devices are, and whether they are ready.
+
+It writes once a claim is prepared, and when its facts change while it is held; the API server
+removes what it wrote with the allocation. No failure here reaches a prepare.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import Any, Final, NoReturn
+
+import trio
+
+from trio_npu_dra.agent.devices.npu_status import ClaimStatusWritten
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
+from trio_npu_dra.agent.holds.hold import HolderKind
+from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.agent.report.claim_status import (
+    Statuses,
+    device_statuses,
+    say_the_same,
+    stamped,
+)
+from trio_npu_dra.agent.report.status_files import StatusFiles
+from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.ascend.root_info import Levels, read_levels
+from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.objects import ObjectMeta, ResourceClaim, ResourceClaimStatus
+from trio_npu_dra.kit.api.retry import Retry
+from trio_npu_dra.kit.base import watchdog
+from trio_npu_dra.kit.base.errors import Forbidden, KubeError, StorageError
+from trio_npu_dra.kit.base.observable import Observable, derive
+
+log = logging.getLogger(__name__)
+
+REFUSED_SECONDS: Final = 600.0
+"""Until the next try for a claim whose status the API server forbids."""
+
+_LACKS_RIGHT: Final = "resourceclaims/driver"
+"""What the API server names if only that right is missing; it calls the claim invalid (422)."""
+
+_STUCK_SECONDS: Final = 60.0  # one request, which has a deadline of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What the status of a claim is to say; made of the other fields."""
+
+    statuses: Statuses
+    entry: Entry
+    board: Board
+    levels: Levels
+
+    def is_made_of(self, entry: Entry, board: Board, levels: Levels) -> bool:
+        """Whether it still is, as these are replaced when they change."""
+        return self.entry is entry and self.board is board and self.levels is levels
+
+
+async def write_claim_statuses(
+    client: KubeClient,
+    board: Observable[Board],
+    ledger: Ledger,
+    calls: Observable[int],
+    reported: Observable[Mapping[str, Statuses]],
+    *,
+    driver_name: str,
+    host: Host,
+    on_event: Callable[[ClaimStatusWritten], object] = lambda _: None,
+) -> NoReturn:
+    """Keep the status of prepared claims right, until cancelled.
+
+    It needs `patch` on resourceclaims/status, and from Kubernetes 1.36 `associated-node:patch` on
+    resourceclaims/driver, a subresource that no client can ask for.
+
+    Args:
+        client: Where claims are.
+        board: The newest facts of chips; nothing is written before there is one.
+        ledger: Which claims are prepared.
+        calls: Changes when a call of the kubelet was answered.
+        reported: What the API server has of our devices by a claim's UID, as it was read or written
+            last; a claim without any is absent.
+        driver_name: Names the devices, and is the field manager.
+        host: Has the root info of a 950.
+        on_event: Called after each answer.
+    """
+    await board.wait_until(lambda found: bool(found.chips))
+    writer = _Writer(
+        client=client,
+        board=board,
+        ledger=ledger,
+        reported=reported,
+        driver_name=driver_name,
+        host=host,
+        on_event=on_event,
+        files=StatusFiles(ledger.state_folder),
+    )
+    writer.read_files()
+    async with trio.open_nursery() as nursery:
+        # A moment later: replies go first, and of a burst of calls all.
+        lazily = partial(derive, lazily=[ledger.holds, calls])
+        await nursery.start(lazily, writer.wanted, writer.look, board)
+        nursery.start_soon(writer.notice, writer.wanted)
+        nursery.start_soon(writer.notice, reported)
+        await writer.run()
+
+
+@dataclass(eq=False, kw_only=True)
+class _Writer:
+    """The state of one `write_claim_statuses`.
+
+    Attributes:
+        wanted: By the claim's UID.
+        noted: What the files say.
+        not_before: When to try again for claims that the API server forbids (trio's clock).
+        is_refused: Whether it has forbidden the last one; the log says so once.
+    """
+
+    client: KubeClient
+    board: Observable[Board]
+    ledger: Ledger
+    reported: Observable[Mapping[str, Statuses]]
+    driver_name: str
+    host: Host
+    on_event: Callable[[ClaimStatusWritten], object]
+    files: StatusFiles
+    wanted: Observable[Mapping[str, _Wanted]] = field(default_factory=lambda: Observable({}))
+    noted: dict[str, Statuses] = field(default_factory=dict)
+    not_before: dict[str, float] = field(default_factory=dict)
+    is_refused: bool = False
+    changed: trio.Event = field(default_factory=trio.Event)
+    retry: Retry = field(default_factory=lambda: Retry("writing the status of claims", log))
+
+    def read_files(self) -> None:
+        """Take from the files what an earlier daemon has written."""
+        for uid in self.ledger.by_uid:
+            if (found := self.files.read(uid)) is not None:
+                self.noted[uid] = found
+        self.reported.set(
+            {**self.reported.value, **{uid: one for uid, one in self.noted.items() if one}}
+        )
+        self._remove_files()
+
+    def look(self) -> Mapping[str, _Wanted]:
+        """What each prepared claim is to say; what has not changed is kept."""
+        board, found = self.board.value, dict[str, _Wanted]()
+        levels = read_levels(self.host, board.chips)
+        for uid, entry in self.ledger.by_uid.items():
+            is_prepared = entry.state is EntryState.READY and entry.knows_its_chips
+            if entry.holder.kind is not HolderKind.CLAIM or not is_prepared:
+                continue
+            known = self.wanted.value.get(uid)
+            if known is None or not known.is_made_of(entry, board, levels):
+                statuses = device_statuses(entry, board, levels, driver_name=self.driver_name)
+                known = _Wanted(statuses=statuses, entry=entry, board=board, levels=levels)
+            if known.statuses:
+                found[uid] = known
+        return found
+
+    async def notice(self, source: Observable[Any]) -> None:
+        """Wake `run` at each change."""
+        async for _ in source.changes():
+            self.changed.set()
+
+    async def run(self) -> NoReturn:
+        """Write what differs, claim by claim, with the newest facts of each."""
+        while True:
+            self.changed = trio.Event()
+            try:
+                await self._catch_up()
+            except KubeError as error:
+                await trio.sleep(self.retry.failed(error))
+                continue
+            tries = (self.not_before[uid] for uid in self.wanted.value if uid in self.not_before)
+            with trio.move_on_at(min(tries, default=inf)):
+                await self.changed.wait()
+
+    async def _catch_up(self) -> None:
+        self._forget_ended()
+        for uid in self.wanted.value:
+            if (wanted := self.wanted.value.get(uid)) is None:
+                continue  # it ended meanwhile
+            known = self.reported.value.get(uid, ())
+            if say_the_same(wanted.statuses, known):
+                self.not_before.pop(uid, None)
+                self._note(uid, known)
+            elif self.not_before.get(uid, -inf) <= trio.current_time():
+                await self._write(wanted.entry, stamped(wanted.statuses, known, time.time()))
+
+    async def _write(self, entry: Entry, statuses: Statuses) -> None:
+        holder, fields = entry.holder, {"claim": str(entry), "uid": entry.uid}
+        claim = ResourceClaim(
+            metadata=ObjectMeta(name=holder.name, namespace=holder.namespace, uid=holder.uid),
+            status=ResourceClaimStatus(devices=statuses),
+        )
+        try:
+            with watchdog.step("writing the status of a claim", limit=_STUCK_SECONDS):
+                await self.client.apply(claim, manager=self.driver_name, subresource="status")
+        except KubeError as error:
+            self.on_event(ClaimStatusWritten(error=error))
+            if error.retryable:
+                raise
+            if isinstance(error, Forbidden) or _LACKS_RIGHT in str(error):
+                self._put_off(entry, error)
+                return
+            # The claim is gone, is another one, or was allocated anew: a prepare will tell.
+            log.info("status of a claim not written", extra={**fields, "error": str(error)})
+        else:
+            self.on_event(ClaimStatusWritten())
+            self.retry.recovered()
+            if self.is_refused:
+                self.is_refused = False
+                log.info("the status of claims is written again")
+        self.reported.set({**self.reported.value, entry.uid: statuses})
+        self._note(entry.uid, statuses)
+
+    def _put_off(self, entry: Entry, error: KubeError) -> None:
+        self.not_before[entry.uid] = trio.current_time() + REFUSED_SECONDS
+        self._note(entry.uid, ())
+        if not self.is_refused:
+            self.is_refused = True
+            log.warning(
+                "the API server forbids the status of claims, which does not say what their NPUs "
+                "are: apply k8s/base/claim-status.yaml, or set --claim-status=false",
+                extra={"claim": str(entry), "uid": entry.uid, "error": str(error)},
+            )
+
+    def _note(self, uid: str, statuses: Statuses) -> None:
+        """Write a claim's file if it says something else."""
+        if self.noted.get(uid) == statuses:
+            return
+        self.noted[uid] = statuses
+        try:
+            self.files.write(uid, statuses)
+        except StorageError as error:  # a restart writes the status once more
+            log.warning("what the status of a claim says is not noted: %s", error)
+
+    def _forget_ended(self) -> None:
+        ended = {*self.noted, *self.not_before} - self.ledger.by_uid.keys()
+        if not ended:
+            return
+        for uid in ended:
+            self.noted.pop(uid, None)
+            self.not_before.pop(uid, None)
+        kept = {uid: one for uid, one in self.reported.value.items() if uid not in ended}
+        self.reported.set(kept)
+        self._remove_files()
+
+    def _remove_files(self) -> None:
+        try:
+            self.files.keep(self.ledger.by_uid.keys())
+        except StorageError as error:
+            log.warning("files of ended claims stay: %s", error)
