@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address, ip_interface
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
 from trio_npu_dra.agent.config.model import DRIVER
@@ -23,6 +23,7 @@ from trio_npu_dra.kit.api.pods import PlacedPod
 from trio_npu_dra.kit.base.errors import DriverError
 
 Address = IPv4Address | IPv6Address
+_Held = tuple[AllocationResult, DeviceStatus]
 
 _HOST_NAME_LIMIT: Final = 63
 _ENDED: Final = {"Succeeded", "Failed"}
@@ -85,7 +86,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """What is there of a job, and what is not yet: one line for each pod that lacks something."""
+    """A job's members if nothing is lacking; else what is, a line for each pod."""
 
     members: tuple[Member, ...]
     lacks: tuple[str, ...]
@@ -127,18 +128,18 @@ def gather(
     Raises:
         DriverError: A pod has what HCCL cannot use.
     """
-    members: list[Member] = []
+    held: list[tuple[PlacedPod, Sequence[_Held]]] = []
     lacks = list(_missing(pods, count))
     for pod in pods:
         try:
-            member = _member(pod, claims)
+            held.append((pod, _held(pod, claims)))
         except _Lacking as lack:
             lacks.append(f"pod {pod.metadata.name} {lack}")
-        else:
-            members += [member] if member else []
-    if not members and not lacks:
+    if not lacks and not any(devices for _, devices in held):
         lacks.append(f"no pod of the job has a claim for a device of {DRIVER}")
-    return Gathered(members=tuple(members), lacks=tuple(lacks))
+    # Statuses are read last: to read those of a large job at each change would take seconds.
+    members = () if lacks else tuple(_member(pod, devices) for pod, devices in held if devices)
+    return Gathered(members=members, lacks=tuple(lacks))
 
 
 def names_of(pod: PlacedPod) -> frozenset[str]:
@@ -178,12 +179,11 @@ def _missing(pods: Sequence[PlacedPod], count: int | None) -> Iterator[str]:
     yield there
 
 
-def _member(pod: PlacedPod, claims: Mapping[str, ResourceClaim]) -> Member | None:
-    """The pod as a member; None without NPUs.
+def _held(pod: PlacedPod, claims: Mapping[str, ResourceClaim]) -> Sequence[_Held]:
+    """The devices of the pod, each with its status; empty for a pod without NPUs.
 
     Raises:
         _Lacking: It does not have all yet.
-        DriverError: It has what HCCL cannot use.
     """
     if pod.spec.node_name is None:
         raise _Lacking("has no node yet")
@@ -192,18 +192,25 @@ def _member(pod: PlacedPod, claims: Mapping[str, ResourceClaim]) -> Member | Non
         for claim in _claims_of(pod, claims)
         for given in _given(claim)
     ]
-    if not held:
-        return None
-    if not pod.status.pod_ip or not pod.status.host_ip:
+    if held and not (pod.status.pod_ip and pod.status.host_ip):
         raise _Lacking("has no address yet")
+    return held
+
+
+def _member(pod: PlacedPod, held: Sequence[_Held]) -> Member:
+    """A pod that lacks nothing.
+
+    Raises:
+        DriverError: It has what HCCL cannot use.
+    """
     where = f"pod {pod.metadata.name}"
     npus = [npu for given, status in held for npu in _npus(where, given, status)]
     return Member(
         pod=pod.metadata.name,
         names=names_of(pod),
-        node=pod.spec.node_name,
-        address=pod.status.pod_ip,
-        host_address=pod.status.host_ip,
+        node=pod.spec.node_name or "",
+        address=pod.status.pod_ip or "",
+        host_address=pod.status.host_ip or "",
         npus=tuple(sorted(npus, key=lambda npu: npu.physical_id)),
         troubles=tuple(
             f"{given.device} of {where} is not {one.type}: {one.message or one.reason}"
@@ -290,6 +297,6 @@ def _npus(where: str, given: AllocationResult, status: DeviceStatus) -> Iterator
 
 def _addresses(what: str, data: NetworkDeviceData | None) -> tuple[Address, ...]:
     try:
-        return tuple(ip_interface(text).ip for text in data.ips) if data else ()
+        return tuple(ip_address(text.partition("/")[0]) for text in data.ips) if data else ()
     except ValueError as error:
         raise DriverError(f"the status of {what} is not understood: {error}") from None
