@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_interface
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,30 @@ async def test_ports_are_asked_each_time_where_there_is_one(
     assert [bool(npu.health.network) for npu in paced.board.chips] == [
         card == 3 for card in range(8)
     ]
+
+
+async def test_addresses_are_read_after_news_of_the_link_and_now_and_then(
+    paced: Paced, mock_clock: MockClock, control: BoardControl
+) -> None:
+    """In the next interval after an event of the link, or after its health changed."""
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    for card in range(8):
+        control.set_address(card, ip_interface(f"10.20.0.{card}/24"))
+    await paced.tell(1, LINK)
+    control.set_network_health(3, 3)
+    await paced.jump(10)
+    assert _with_new_address(paced) == ["npu-1", "npu-3"]
+    for _ in range(10):
+        await paced.jump(10)
+    assert _with_new_address(paced) == ["npu-1", "npu-3"]
+    await paced.jump(10)
+    assert _with_new_address(paced) == [f"npu-{card}" for card in range(8)]
+
+
+def _with_new_address(paced: Paced) -> list[str]:
+    networks = {npu.name: str(npu.network) for npu in paced.board.chips}
+    return [name for name, network in networks.items() if network.startswith("10.20.0.")]
 
 
 @pytest.mark.parametrize("code", [-8255, -8005])

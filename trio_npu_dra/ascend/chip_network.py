@@ -1,4 +1,4 @@
-"""Read the addresses of one chip's RoCE port, synchronously: run these on the DCMI worker."""
+"""Read the addresses of one chip's RoCE port."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import logging
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
+from typing import Final
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
+from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.hccn_conf import HCCN_CONF, read_hccn_conf
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Chip, ChipNetwork
@@ -18,11 +20,13 @@ from trio_npu_dra.kit.base.errors import StorageError
 
 log = logging.getLogger(__name__)
 
+_DEADLINE_SECONDS: Final = 2.0
 
-def read_network(
+
+def read_addresses(
     dcmi: Dcmi, host: Host, chip: Chip, known: ChipNetwork | None, facts: TolerantReader
 ) -> ChipNetwork | None:
-    """The addresses of a chip's RoCE port; *known* is what was read before.
+    """The addresses of a chip's RoCE port, read on the worker's thread; *known* were read before.
 
     Its IPv4 address, or its IPv6 address if it has no other, as Huawei's device plugin has it.
     Where the library has no call for an address, that of `/etc/hccn.conf` counts.
@@ -30,6 +34,26 @@ def read_network(
     if not TRAITS[chip.family].has_network_port:
         return None
     return facts.read("address", known, _network, dcmi, host, chip)
+
+
+async def read_addresses_again(
+    worker: DcmiWorker, dcmi: Dcmi, host: Host, chip: Chip
+) -> ChipNetwork | None:
+    """The addresses of a known chip; they stay as they are known if it does not answer."""
+    try:
+        return await worker.call(
+            read_addresses,
+            dcmi,
+            host,
+            chip,
+            chip.network,
+            TolerantReader(),
+            device=("network", chip.ref),
+            deadline_seconds=_DEADLINE_SECONDS,
+        )
+    except DcmiError as error:
+        log.debug("addresses not read", extra={"npu": chip.name, "error": str(error)})
+        return chip.network
 
 
 def _network(dcmi: Dcmi, host: Host, chip: Chip) -> ChipNetwork | None:

@@ -177,6 +177,13 @@ class ChipNetwork:
     gateway: IpAddress | None = None
     mac: str | None = None
 
+    def __str__(self) -> str:
+        """One line for people, such as `10.20.0.13/24 via 10.20.0.1 (02:00:00:00:00:01)`."""
+        words = [", ".join(map(str, self.addresses))]
+        words += [f"via {self.gateway}"] if self.gateway else []
+        words += [f"({self.mac})"] if self.mac else []
+        return " ".join(words)
+
 
 class Published:
     """Marks a fact of chips that ResourceSlices have as an attribute.

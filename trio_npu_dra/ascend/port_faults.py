@@ -1,4 +1,4 @@
-"""Faults of a 950's ports that have codes of their own, which the Ascend driver does not list.
+"""Faults of ports; of a 950 they have codes of their own, which the Ascend driver does not list.
 
 The level of a port that is down depends on how many of the chip's ports are down, or on the ports
 of other chips. Rules and levels are those of MindCluster (device plugin, `fault_code.go`).
@@ -13,6 +13,7 @@ from typing import Final
 from trio_npu_dra.ascend.faults import packaged_table
 from trio_npu_dra.ascend.model import Board, Chip, Fault, worst_first
 
+ROCE_LINK_DOWN: Final = 0x81078603
 UB_PORT_DOWN: Final = 0x81B18603
 # MindCluster's own codes have nine digits, leading zeros included.
 UB_DOWN_ON_ONE: Final = 0x020001002

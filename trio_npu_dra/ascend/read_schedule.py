@@ -7,6 +7,9 @@ from typing import Final
 
 import trio
 
+QUIET_INTERVALS: Final = 12
+"""Between two readings of a chip that answers and that no event names."""
+
 _REST_SECONDS: Final = 0.05  # between two readings of a chip that events keep naming
 
 

@@ -9,32 +9,30 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 from typing import Final
 
 import trio
 
 from trio_npu_dra.ascend import port_faults
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll, read_division
 from trio_npu_dra.ascend.fault_memory import SAVE_SECONDS, NodeFaults
-from trio_npu_dra.ascend.health import read_chip, read_network
+from trio_npu_dra.ascend.health import read_chip
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.listing import Listing
-from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip
+from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip, ChipNetwork
 from trio_npu_dra.ascend.offers import not_offered
-from trio_npu_dra.ascend.read_schedule import ReadSchedule
+from trio_npu_dra.ascend.port_watch import PortWatch
+from trio_npu_dra.ascend.read_schedule import QUIET_INTERVALS, ReadSchedule
 from trio_npu_dra.ascend.subscription import Subscription, WatchStatus
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)
 
-_QUIET_INTERVALS: Final = 12  # between two readings of a chip that answers and that no event names
 _STUCK_SECONDS: Final = 120.0  # other calls, even `init`, may run before this one
 _LISTING_STUCK_SECONDS: Final = 600.0  # a dozen calls a chip, each with a deadline of its own
 
@@ -87,11 +85,11 @@ async def watch_board(
     )
     task_status.started()
     await watch.subscription.ask()
-    follow = partial((division or DivisionPoll()).follow, host, looks=_QUIET_INTERVALS)
+    follow = partial((division or DivisionPoll()).follow, host, looks=QUIET_INTERVALS)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.subscription.keep_asking)
         nursery.start_soon(watch.wake_on_release)
-        nursery.start_soon(watch.follow_networks)
+        nursery.start_soon(watch.ports.follow, interval_seconds)
         nursery.start_soon(follow, watch.read_division, interval_seconds)
         nursery.start_soon(watch.report_silence)
         nursery.start_soon(watch.keep_saved)
@@ -126,6 +124,16 @@ class _Watch:
             wake=self.wake,
             on_start=self.read_all_again,
         )
+        self.ports = PortWatch(
+            worker=self.worker,
+            dcmi=self.dcmi,
+            host=self.host,
+            faults=self.faults,
+            chips=lambda: self.listed.chips,
+            on_silence=self.read_soon,
+            on_problem=self.wake,
+            on_addresses=self.take_addresses,
+        )
 
     async def at_start(self, known: Board) -> None:
         """Wait until the library lists the cards, and read all chips."""
@@ -152,44 +160,20 @@ class _Watch:
             await self.faults.wait_released()
             self.wake()
 
-    async def follow_networks(self) -> None:
-        """Ask each chip for its RoCE port, in a task of its own: on a dropped card that blocks.
+    def read_soon(self, chip: Chip) -> None:
+        """Have a chip read whose port does not answer."""
+        self.times.want(chip.name)
+        self.wake()
 
-        A chip that does not answer, or has no port, is read: so each chip gives a sign of life in
-        each interval. One without a port may get one.
-        """
-        portless: set[str] = set()
-        for number in count():
-            for chip in self.listed.chips:
-                if not chip.is_listed or self.faults.of(chip).is_gone:
-                    continue
-                is_known_portless = chip.name in portless and number % _QUIET_INTERVALS
-                if is_known_portless or not await self.ask_for_network(chip, portless):
-                    self.times.want(chip.name)
-                    self.wake()
-            await trio.sleep(self.interval)
-
-    async def ask_for_network(self, chip: Chip, portless: set[str]) -> bool:
-        """Whether the chip answers; noted in *portless* if it has no port."""
-        on_late = partial(self.take_network, chip)
-        portless.discard(chip.name)
-        try:
-            with watchdog.step(f"asking for the network of {chip.name}", limit=_STUCK_SECONDS):
-                problem = await read_network(self.worker, self.dcmi, chip.ref, on_late=on_late)
-        except DcmiError as error:  # the known state of the port stands
-            if isinstance(error, NotSupported):
-                portless.add(chip.name)
-            log.debug("network health not read", extra={"npu": chip.name, "error": str(error)})
-            return False
-        self.take_network(chip, problem)
-        return True
-
-    def take_network(self, chip: Chip, problem: str) -> None:
-        """Note the problem of a chip's port; empty if it has none."""
-        faults = self.faults.of(chip)
-        if problem != faults.network:
-            faults.network = problem
-            self.wake()
+    def take_addresses(self, chip: Chip, network: ChipNetwork | None) -> None:
+        """Publish the addresses of a chip's port."""
+        known = self.still_listed(chip)
+        if known is not None and network != known.network:
+            chips = [
+                replace(one, network=network) if one is known else one for one in self.listed.chips
+            ]
+            self.listed = replace(self.listed, chips=tuple(chips))
+            self.publish()
 
     async def read_division(self) -> None:
         """Read the division of all chips, and publish it."""
@@ -274,6 +258,8 @@ class _Watch:
             if chip is not None:
                 self.faults.of(chip).note(event, self.faults.now())
                 self.heard_at.setdefault(chip.name, event.heard_at)
+                if event.code == port_faults.ROCE_LINK_DOWN:
+                    self.ports.note_change(chip)
                 self.times.want(chip.name)
         if lost:
             self.want_all()
@@ -325,18 +311,23 @@ class _Watch:
         faults = self.faults.of(chip)
         faults.confirm_and_take(reading, self.faults.now())
         is_quick = not reading.is_whole or not self.subscription.is_active
-        pause = self.interval * (1 if is_quick else _QUIET_INTERVALS)
+        pause = self.interval * (1 if is_quick else QUIET_INTERVALS)
         self.times.want(chip.name, after=pause)
         if faults.recheck_at is not None and not reading.pending:
             self.times.want(chip.name, after=faults.recheck_at - self.faults.now())
 
     def take_late(self, chip: Chip, reading: HealthSample) -> None:
         """Take a reading that came after its deadline, unless its chip left or changed."""
-        known = self.listed.by_name.get(chip.name)
-        if known is not None and known.ref == chip.ref and known.is_listed:
+        known = self.still_listed(chip)
+        if known is not None:
             self.times.forget(chip.name)
             self.take(known, reading)
             self.wake()
+
+    def still_listed(self, chip: Chip) -> Chip | None:
+        """The chip with its present facts; None if it left or changed meanwhile."""
+        known = self.listed.by_name.get(chip.name)
+        return known if known is not None and known.ref == chip.ref and known.is_listed else None
 
     def heard_of(self, chip: Chip) -> float | None:
         """When the event for the reading came; kept while another reading must follow."""
@@ -363,6 +354,8 @@ def _log_changes(before: Board, after: Board) -> None:
             log.warning("NPU is gone", extra=fields)
         elif not chip.gone and known is not None and known.gone:
             log.info("NPU is there again", extra=fields)
+        if known is not None and chip.network != known.network:
+            log.info("NPU has another address", extra={"npu": chip.name, "network": chip.network})
         if chip.vnpus != (known.vnpus if known is not None else ()):
             log.info("NPU is split", extra={"npu": chip.name, "vnpus": list(chip.vnpus)})
     hidden, was_hidden = not_offered(after), not_offered(before)

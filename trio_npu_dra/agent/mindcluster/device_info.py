@@ -10,7 +10,7 @@ from typing import Any, Final
 from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
 from trio_npu_dra.agent.mindcluster.node_facts import place, usual_chips
 from trio_npu_dra.ascend.model import Chip, FaultLevel
-from trio_npu_dra.ascend.port_faults import UB_DOWN_ON_ALL, UB_DOWN_ON_ONE
+from trio_npu_dra.ascend.port_faults import ROCE_LINK_DOWN, UB_DOWN_ON_ALL, UB_DOWN_ON_ONE
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.objects import ObjectMeta
@@ -20,8 +20,6 @@ NAMESPACE: Final = "kube-system"
 NAME_PREFIX: Final = "mindx-dl-deviceinfo-"
 CONSUMER: Final = "mx-consumer-cim"
 """The label by which ClusterD finds it."""
-
-_LINK_DOWN: Final = "81078603"  # the one code that MindCluster has for trouble of the network
 
 
 def content(resources: Mapping[str, Sequence[Chip]], used: Collection[str]) -> dict[str, Any]:
@@ -122,7 +120,8 @@ def _is_unhealthy(chip: Chip, used: Collection[str]) -> bool:
 def _faults(chip: Chip) -> list[dict[str, Any]]:
     found = []
     if chip.health.network:
-        codes = {_LINK_DOWN: {"fault_time": 0, "fault_level": FaultLevel.NOT_HANDLE}}
+        # The one code that MindCluster has for trouble of the network.
+        codes = {_code(ROCE_LINK_DOWN): {"fault_time": 0, "fault_level": FaultLevel.NOT_HANDLE}}
         found.append(_fault(chip, "CardNetworkUnhealthy", FaultLevel.NOT_HANDLE, codes))
     if chip.health.faults:
         codes = {
