@@ -12,12 +12,14 @@ from tests.admission.policy import ELSEWHERE, NODE, Object, Request, policies
 from tests.mindcluster.chips import CHIPS, b4, every_label
 from trio_npu_dra.agent.mindcluster.device_info import NAME_PREFIX
 from trio_npu_dra.agent.mindcluster.node_facts import node_annotations
+from trio_npu_dra.agent.mindcluster.pod_configuration import CONFIGURATION
+from trio_npu_dra.agent.mindcluster.volcano import KUBELETS, REAL, TIME
 
 Values = Mapping[str, str]
 
 POLICIES = policies("node-labels", "overlays/mindcluster")
 NONE: Values = MappingProxyType({})
-POD_KEYS = ("huawei.com/AscendReal", "huawei.com/kltDev", "predicate-time")
+POD_KEYS = (CONFIGURATION, KUBELETS, REAL, TIME)
 
 
 def node(name: str = NODE, *, labels: Values = NONE, annotations: Values = NONE) -> Object:

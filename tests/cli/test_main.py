@@ -92,9 +92,9 @@ def test_simulate_prints_the_flags_that_inspect_takes(
 
     assert shown.returncode == 0
     rows = shown.stdout.splitlines()
-    head = "DEVICE CHIP MEMORY AI CORES NUMA GROUP PCI TAINTS HEALTH"
+    head = "DEVICE CHIP MEMORY AI CORES NUMA GROUP PCI ADDRESS TAINTS HEALTH"
     assert rows[0].split() == head.split()
-    first = "npu-0 910B4 32Gi 20 6 ring-0 0000:c1:00.0 - Healthy"
+    first = "npu-0 910B4 32Gi 20 6 ring-0 0000:c1:00.0 192.168.100.101/24 - Healthy"
     assert rows[1].split() == first.split()
     assert len(rows) == 9
 
@@ -112,7 +112,7 @@ def test_inspect_shows_the_taints_of_a_unhealthy_npu(
     rows = capsys.readouterr().out.splitlines()
 
     cells = rows[4].split()
-    assert (cells[0], cells[7:9]) == ("npu-3", ["fault=RestartNPU:NoExecute", "Unhealthy"])
+    assert (cells[0], cells[8:10]) == ("npu-3", ["fault=RestartNPU:NoExecute", "Unhealthy"])
     assert "80E18005" in rows[4]
 
 

@@ -16,6 +16,7 @@ from tests.e2e import test_security
 from tests.e2e.resources import FLAG, RESOURCE, Plugin, asking
 from tests.e2e.space import Space, pod
 from trio_npu_dra.agent.mindcluster.device_info import check_code
+from trio_npu_dra.agent.mindcluster.pod_configuration import CONFIGURATION
 
 pytestmark = pytest.mark.cluster
 
@@ -107,7 +108,10 @@ def test_node_and_config_map_describe_the_npus(compat: Driver) -> None:
             "mind-cluster/npu-chip-memory": "32G",
         }.items()
     )
-    assert len(json.loads(node(compat)["metadata"]["annotations"]["baseDeviceInfos"])) == NPUS
+    infos = json.loads(node(compat)["metadata"]["annotations"]["baseDeviceInfos"])
+    assert [info["IP"] for info in infos.values()] == [
+        f"192.168.100.{101 + n}" for n in range(NPUS)
+    ]
     info = wait_free(compat, *range(NPUS))
     assert info["CheckCode"] == check_code(info["DeviceInfo"])
 
@@ -127,6 +131,16 @@ def test_pod_gets_the_npus_that_were_chosen(compat: Driver, space: Space) -> Non
     assert annotation("huawei.com/AscendReal") == "Ascend910-4,Ascend910-6"
     assert annotation("huawei.com/kltDev") == "Ascend910-4,Ascend910-6"
     assert annotation("predicate-time") == str(2**64 - 1)
+    configured = json.loads(annotation(CONFIGURATION))
+    about = space.get("pod", "train") or {}
+    assert (configured["server_id"], configured["host_ip"]) == (
+        about["metadata"]["uid"],
+        about["status"]["hostIP"],
+    )
+    assert configured["devices"] == [
+        {"device_id": "4", "device_ip": "192.168.100.105"},
+        {"device_id": "6", "device_ip": "192.168.100.107"},
+    ]
     wait_free(compat, 0, 1, 2, 3, 5, 7)
 
 

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import ip_interface
 from typing import Any
 
 from dev.site.unhealthy_boards import fault, npu
 from trio_npu_dra.agent.mindcluster.node_facts import node_labels
 from trio_npu_dra.agent.report.node_labels import board_labels
-from trio_npu_dra.ascend.model import Board, Chip, ChipFamily, ChipHealth
+from trio_npu_dra.ascend.model import Board, Chip, ChipFamily, ChipHealth, ChipNetwork
 
-__all__ = ["CHIPS", "RESOURCE", "a3", "b4", "duo", "every_label", "fault", "of_950", "unhealthy"]
+__all__ = [
+    "CHIPS",
+    "NETWORK",
+    "RESOURCE",
+    "a3",
+    "b4",
+    "duo",
+    "every_label",
+    "fault",
+    "of_950",
+    "unhealthy",
+]
 
 RESOURCE = "huawei.com/Ascend910"
+NETWORK = ChipNetwork(addresses=(ip_interface("192.168.100.4/24"),))
 
 
 def b4(number: int = 0, **facts: Any) -> Chip:

@@ -9,6 +9,8 @@ from tests.test_manifests import ROOT, kustomization, load
 from trio_npu_dra.agent.flags import flag
 from trio_npu_dra.agent.mindcluster.device_info import NAMESPACE
 from trio_npu_dra.agent.mindcluster.node_facts import node_annotations
+from trio_npu_dra.agent.mindcluster.pod_configuration import CONFIGURATION
+from trio_npu_dra.agent.mindcluster.volcano import KUBELETS, REAL, TIME
 from trio_npu_dra.agent.settings import Settings
 
 FOLDER = "overlays/mindcluster"
@@ -24,9 +26,9 @@ def test_policy_lets_through_what_is_written_and_nothing_else() -> None:
     policy = load("node-labels")["ValidatingAdmissionPolicy", "ascend-npu-dra-own-labels"]
     found = {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
     assert quoted(found["ownLabels"]) == {key for chip in CHIPS for key in every_label(chip)}
-    node, pod = found["ownAnnotations"].split(":", 1)
+    node, pod = found["ownAnnotations"].split("\n: ", 1)
     assert quoted(node) == {key for chip in CHIPS for key in node_annotations([chip])}
-    assert quoted(pod) == {"huawei.com/AscendReal", "huawei.com/kltDev", "predicate-time"}
+    assert quoted(pod) == {CONFIGURATION, KUBELETS, REAL, TIME}
 
 
 def test_configmaps_are_written_where_mindcluster_looks() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.mindcluster.chips import RESOURCE, a3, b4, duo, of_950
+from tests.mindcluster.chips import NETWORK, RESOURCE, a3, b4, duo, of_950
 from trio_npu_dra.agent.mindcluster.node_facts import node_annotations, node_labels, usual_chips
 from trio_npu_dra.ascend.model import Chip, ChipFamily
 
@@ -70,10 +70,10 @@ def test_what_no_chip_tells_is_no_label(chip: Chip, key: str, value: str | None)
 
 
 def test_annotations_of_a_910b() -> None:
-    """No addresses are known, and no super pod."""
-    found = node_annotations([b4(0), b4(3)])
+    """An address without its network, if one is known; and no super pod."""
+    found = node_annotations([b4(0, network=NETWORK), b4(3)])
     assert json.loads(found.pop("baseDeviceInfos")) == {
-        "Ascend910-0": {"IP": "", "SuperDeviceID": 0},
+        "Ascend910-0": {"IP": "192.168.100.4", "SuperDeviceID": 0},
         "Ascend910-3": {"IP": "", "SuperDeviceID": 0},
     }
     assert found == {"superPodID": "-2", "serverIndex": "-2", "serverType": ""}

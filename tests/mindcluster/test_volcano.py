@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.mindcluster.chips import RESOURCE, a3, b4, of_950
+from tests.mindcluster.chips import NETWORK, RESOURCE, a3, b4, of_950
 from trio_npu_dra.agent.device_plugin.chooser import ChosenChips
+from trio_npu_dra.agent.mindcluster.pod_configuration import CONFIGURATION
 from trio_npu_dra.agent.mindcluster.volcano import (
     KUBELETS,
     LATEST,
@@ -20,12 +22,13 @@ from trio_npu_dra.agent.mindcluster.volcano import (
     choices_on,
 )
 from trio_npu_dra.ascend.model import Board
+from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.pages import Listed, Unread
 from trio_npu_dra.kit.api.pods import Pod, PodMetadata, PodSpec
 from trio_npu_dra.kit.base.errors import AllocationRefused, Conflict, KubeError, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
 
-CHIPS = tuple(b4(number) for number in range(8))
+CHIPS = tuple(b4(number, network=NETWORK if number == 4 else None) for number in range(8))
 
 
 def pod(
@@ -72,6 +75,17 @@ class Server:
         self.error: KubeError | None = None
         self.applied: list[Pod] = []
         self.read: list[str] = []
+        self.nodes_read = 0
+
+    async def get(self, kind: type[FullNode], name: str) -> FullNode:
+        """The Node."""
+        await trio.lowlevel.checkpoint()
+        self.nodes_read += 1
+        addresses = [
+            {"type": "Hostname", "address": name},
+            {"type": "InternalIP", "address": "10.0.0.9"},
+        ]
+        return kind.model_validate({"metadata": {"name": name}, "status": {"addresses": addresses}})
 
     async def pages(
         self, kind: type[PodMetadata], *, field_selector: str, page: int
@@ -213,7 +227,20 @@ async def test_a_pod_says_what_it_has_got(
     await trio.sleep(70)
     (written,) = server.applied
     assert written.metadata.uid == "uid-a"
-    assert written.metadata.annotations == {
+    annotations = dict(written.metadata.annotations)
+    assert json.loads(annotations.pop(CONFIGURATION)) == {
+        "pod_name": "a",
+        "server_id": "uid-a",
+        "host_ip": "10.0.0.9",
+        "server_ip": "10.0.0.9",
+        "super_pod_id": -2,
+        "server_index": "-2",
+        "devices": [
+            {"device_id": "4", "device_ip": "192.168.100.4"},
+            {"device_id": "5", "device_ip": "-1"},
+        ],
+    }
+    assert annotations == {
         TIME: str(LATEST),
         REAL: "Ascend910-4,Ascend910-5",
         KUBELETS: "Ascend910-4,Ascend910-5",
@@ -228,6 +255,7 @@ async def test_a_pod_says_what_it_has_got(
     volcano.given(second, RESOURCE)
     await trio.sleep(70)
     assert [one.metadata.name for one in server.applied] == ["a", "b"]
+    assert server.nodes_read == 1
     nursery.cancel_scope.cancel()
 
 

@@ -79,12 +79,17 @@ def place(chips: Sequence[Chip]) -> tuple[int, int]:
     return NO_PLACE, NO_PLACE
 
 
+def device_ip(chip: Chip) -> str:
+    """The address of a chip's RoCE port; empty if it has none, or that is not known."""
+    return str(chip.network.addresses[0].ip) if chip.network else ""
+
+
 def _base(chip: Chip) -> dict[str, int | str]:
-    """Facts of one chip; its network address is not read, and empty."""
+    """Facts of one chip."""
     by_logic_id = TRAITS[chip.family].is_named_by_logic_id
     return {
         **({"DeviceID": chip.logic_id} if by_logic_id else {}),
-        "IP": "",
+        "IP": device_ip(chip),
         "SuperDeviceID": chip.super_pod_sdid or 0,
     }
 

@@ -17,11 +17,17 @@ import trio
 
 from trio_npu_dra.agent.device_plugin.chooser import ChosenChips
 from trio_npu_dra.agent.device_plugin.names import USUAL, device_id
+from trio_npu_dra.agent.mindcluster.pod_configuration import (
+    CONFIGURATION,
+    is_configured,
+    pod_configuration,
+)
 from trio_npu_dra.agent.mindcluster.writers import MANAGER
 from trio_npu_dra.agent.report.labelled_node import RETRY_LIMIT
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
 from trio_npu_dra.kit.api.pods import Container, Pod, PodMetadata
 from trio_npu_dra.kit.api.retry import Retry
@@ -61,15 +67,17 @@ class PodDemand:
 class VolcanosChoices:
     """Volcano's choices for pods of this node; fulfils `device_plugin.chooser.Chooser`.
 
-    It needs `list` and `patch` on pods.
+    It needs `list` and `patch` on pods, and `get` on the Node.
     """
 
     def __init__(self, client: KubeClient, board: Observable[Board], node_name: str) -> None:
         self._client = client
         self._board = board
+        self._node_name = node_name
         self._selector = f"spec.nodeName={node_name},status.phase=Pending"
         self._demands: dict[str, Mapping[str, PodDemand]] = {}  # by the pod's UID, and resource
-        self._to_write: dict[str, Pod] = {}
+        self._to_write: dict[str, tuple[ChosenChips, str]] = {}  # with the resource
+        self._host_ip: str | None = None  # until it is needed
         self._wanted = trio.Event()
 
     async def choices(self, resource: str, count: int) -> Sequence[ChosenChips]:
@@ -130,14 +138,7 @@ class VolcanosChoices:
 
     def given(self, chosen: ChosenChips, resource: str) -> None:
         """Have the pod's chips written on it."""
-        ids = ",".join(sorted(device_id(resource, number) for number in chosen.numbers))
-        meta = ObjectMeta(
-            name=chosen.pod,
-            namespace=chosen.namespace,
-            uid=chosen.uid,
-            annotations={TIME: str(LATEST), REAL: ids, KUBELETS: ids},
-        )
-        self._to_write[chosen.uid] = Pod(metadata=meta)
+        self._to_write[chosen.uid] = chosen, resource
         self._wanted.set()
 
     async def keep(self) -> NoReturn:
@@ -146,10 +147,10 @@ class VolcanosChoices:
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
-            for uid, pod in tuple(self._to_write.items()):
+            for uid, given in tuple(self._to_write.items()):
                 try:
                     with watchdog.step("writing on a pod", limit=_STUCK_SECONDS):
-                        await self._client.apply(pod, manager=MANAGER)
+                        await self._write(*given)
                 except KubeError as error:
                     if error.retryable:
                         self._wanted.set()
@@ -160,6 +161,21 @@ class VolcanosChoices:
                 else:
                     retry.recovered()
                 del self._to_write[uid]
+
+    async def _write(self, chosen: ChosenChips, resource: str) -> None:
+        ids = ",".join(sorted(device_id(resource, number) for number in chosen.numbers))
+        annotations = {TIME: str(LATEST), REAL: ids, KUBELETS: ids}
+        chips = [one for one in self._board.value.chips if one.physical_id in chosen.numbers]
+        if is_configured(chips):
+            if self._host_ip is None:
+                self._host_ip = (await self._client.get(FullNode, self._node_name)).internal_ip
+            annotations[CONFIGURATION] = pod_configuration(
+                chosen.pod, chosen.uid, self._host_ip, chips
+            )
+        meta = ObjectMeta(
+            name=chosen.pod, namespace=chosen.namespace, uid=chosen.uid, annotations=annotations
+        )
+        await self._client.apply(Pod(metadata=meta), manager=MANAGER)
 
 
 def choices_on(

@@ -119,7 +119,7 @@ class KubeObject(ApiModel):
 
 
 class Node(KubeObject):
-    """A Node, of which the daemon needs the metadata; `nodes.FullNode` has the rest."""
+    """A Node, of its metadata; `nodes.FullNode` has the rest."""
 
     group_version = "v1"
     kind_name = "Node"

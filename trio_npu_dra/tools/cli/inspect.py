@@ -49,7 +49,18 @@ from trio_npu_dra.tools.cli import table
 from trio_npu_dra.tools.cli.drawing import draw
 from trio_npu_dra.tools.cli.topology import Topology, matrix, topology_of, wire
 
-_COLUMNS = ("DEVICE", "CHIP", "MEMORY", "AI CORES", "NUMA", "GROUP", "PCI", "TAINTS", "HEALTH")
+_COLUMNS = (
+    "DEVICE",
+    "CHIP",
+    "MEMORY",
+    "AI CORES",
+    "NUMA",
+    "GROUP",
+    "PCI",
+    "ADDRESS",
+    "TAINTS",
+    "HEALTH",
+)
 _STDOUT = Path("-")
 
 
@@ -185,11 +196,13 @@ def _slices(board: Board, settings: NodeSettings) -> Sequence[ResourceSlice]:
 def _table(board: Board, settings: NodeSettings) -> tuple[str, ...]:
     if not board.chips:
         return ("no NPU found", *board.gaps)
-    health = {offer.name: offer.health for offer in _offered(board, settings)}
+    offered = {offer.name: offer for offer in _offered(board, settings)}
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for device in _pool(board, settings).devices:
-        how = health[device.name]
-        rows.append((*_cells(device), " ".join(filter(None, (how.state.value, how.message)))))
+        offer = offered[device.name]
+        how = " ".join(filter(None, (offer.health.state.value, offer.health.message)))
+        taints = ",".join(_taint(taint) for taint in device.taints)
+        rows.append((*_cells(device), _addresses(offer) or "-", taints or "-", how))
     elsewhere = _elsewhere(board, _selection(settings))
     hidden = (f"{name} is not offered: {why}" for name, why in not_offered(board).items())
     in_resources = (line for lines in elsewhere.values() for line in lines)
@@ -237,8 +250,13 @@ def _cells(device: Device) -> tuple[str, ...]:
         attribute(fact_names.NUMA_NODE),
         attribute(fact_names.TOPOLOGY_GROUP),
         attribute(fact_names.PCI_BUS_ID),
-        ",".join(_taint(taint) for taint in device.taints) or "-",
     )
+
+
+def _addresses(offer: Offer) -> str:
+    """Those of whole chips: no slice has them."""
+    networks = [chip.network for chip in offer.chips if chip.network and not offer.partition]
+    return ",".join(str(address) for network in networks for address in network.addresses)
 
 
 def _taint(taint: DeviceTaint) -> str:
