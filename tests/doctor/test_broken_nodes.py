@@ -52,7 +52,7 @@ def test_healthy_node_has_no_findings(healthy: Node) -> None:
     levels = {check: [level for level, _ in found] for check, found in healthy.findings().items()}
     assert levels.pop("API server") == ["not checked"]
     assert levels == {key: ["ok"] for key in levels}
-    assert len(levels) == 8
+    assert len(levels) == 9
 
 
 def test_huaweis_device_plugin_runs(healthy: Node) -> None:

@@ -11,6 +11,8 @@ __all__ = [
     "division_poll",
     "fact_names",
     "fault_memory",
+    "hccn_conf",
+    "health",
     "host",
     "host_path",
     "listing",

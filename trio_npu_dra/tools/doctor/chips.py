@@ -22,6 +22,8 @@ from trio_npu_dra.ascend.root_info import ROOT_INFO, read_root_info
 from trio_npu_dra.ascend.single_look import read_board
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.base.errors import DeviceNodeMissing
+from trio_npu_dra.tools.doctor import addresses
+from trio_npu_dra.tools.doctor.addresses import Addresses
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
 from trio_npu_dra.tools.doctor.places import Places, listed
 from trio_npu_dra.tools.doctor.programs import cgroup, command
@@ -57,6 +59,7 @@ class Chips:
         failure: Why the Ascend driver does not answer; empty if it does.
         board: What it says.
         missing_nodes: Why containers cannot have device nodes.
+        addresses: What is known of those of RoCE ports.
         root_info: Why HCCL cannot use the root info (`problem_of_root_info`).
         users: The processes on the NPUs.
         unread: Why the processes of NPUs are not known.
@@ -66,6 +69,7 @@ class Chips:
     failure: str = ""
     board: Board = EMPTY_BOARD
     missing_nodes: tuple[str, ...] = ()
+    addresses: Addresses = field(default_factory=Addresses)
     root_info: str | None = None
     users: tuple[ChipUser, ...] = ()
     unread: tuple[str, ...] = ()
@@ -127,6 +131,7 @@ async def _ask(worker: DcmiWorker, dcmi: Dcmi, places: Places, found: Chips) -> 
         found,
         board=board,
         missing_nodes=tuple(dict.fromkeys(_missing_nodes(places.host, board))),
+        addresses=await addresses.look(worker, dcmi, places.host, board),
         root_info=problem_of_root_info(places.host, board),
         users=tuple(users),
         unread=tuple(unread),

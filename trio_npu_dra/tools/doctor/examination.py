@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trio_npu_dra.tools.doctor import (
+    addresses,
     api_server,
     chips,
     device_plugins,
@@ -34,6 +35,7 @@ async def examine(
         _check("Ascend driver", chips.judge_driver(npus)),
         _check("NPUs in use", chips.judge_use(npus)),
         _check("NPUs divided", chips.judge_division(npus, own.ours)),
+        _check("NPU addresses", addresses.judge(npus.board, npus.addresses)),
         _check("HCCL root info", chips.judge_root_info(npus)),
         _check("device plugins", device_plugins.check(places)),
         _check("DRA drivers", dra_drivers.check(places, own.instances, asked.slices or ())),
