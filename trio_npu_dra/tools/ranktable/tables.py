@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, ip_address
 from itertools import groupby
 from typing import Literal
 
+from trio_npu_dra.agent.devices.npu_status import LEVELS_LIMIT
 from trio_npu_dra.ascend.traits import TRAITS, RankTableTraits
 from trio_npu_dra.kit.base.errors import ConfigError, DriverError
 from trio_npu_dra.tools.ranktable.members import Member, Npu
@@ -63,8 +64,9 @@ def form_of(ranks: Sequence[Rank]) -> Form:
         _need(
             ranks,
             lambda npu: bool(npu.levels),
-            "has no levels, which form 2.0 needs: they are those of /etc/hccl_rootinfo.json on its "
-            "node, if that file is valid",
+            "has no levels, which form 2.0 needs: the status of a claim has those of its node's "
+            f"/etc/hccl_rootinfo.json, if that is valid and they have {LEVELS_LIMIT >> 10} KiB at "
+            "most",
         )
         return Form(version="2.0", traits=traits, reason=f"that of {family}")
     if traits.version == "1.0":
