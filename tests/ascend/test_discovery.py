@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from ipaddress import ip_interface
-from typing import ClassVar
 
 import pytest
 
@@ -12,19 +11,12 @@ from dev.rig.looking import SERVER, Look, changed
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError
 from trio_npu_dra.ascend.dcmi.types import (
-    ChipInfo,
     ChipRef,
-    DieKind,
     Link,
-    Memory,
     MultiDiePolicy,
-    SuperPodPlace,
 )
-from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
-from trio_npu_dra.ascend.discovery import discover
-from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily, ChipNetwork
-from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profile
+from trio_npu_dra.lab.simulator import BoardControl, load_profile
 from trio_npu_dra.lab.simulator.profile import MemoryFacts
 
 MIB = 1024**2
@@ -269,47 +261,6 @@ async def test_an_unknown_link_is_no_news(look: Look, dcmi: Dcmi) -> None:
     assert (await look(known)).links == known.links
 
 
-class Terse(Dcmi):
-    """A library that answers, and says nothing with it."""
-
-    def driver_version(self) -> str:
-        """Empty."""
-        return ""
-
-    def product_type(self, address: ChipRef) -> str:
-        """Empty."""
-        del address
-        return ""
-
-    def chip_info(self, address: ChipRef) -> ChipInfo:
-        """Without AI cores."""
-        return replace(super().chip_info(address), ai_cores=0)
-
-    def die_id(self, address: ChipRef, kind: DieKind) -> tuple[int, ...]:
-        """Nothing, but for the second card."""
-        del kind
-        return (0, 0, 0, 0, address.ids[0])
-
-    def hbm(self, address: ChipRef) -> Memory:
-        """None, as on chips with DDR."""
-        del address
-        return Memory(size_mib=0, used_mib=0)
-
-
-@pytest.mark.parametrize("profile", [changed(SERVER, 2)])
-async def test_an_empty_answer_is_no_fact(
-    simulated: SimulatedBoard, worker: DcmiWorker, host: Host
-) -> None:
-    """Above all not a die id that all chips would share; a zero in one is a digit."""
-    dcmi = Terse.load(simulated.root)
-    dcmi.init()
-    board = await discover(worker, dcmi, host)
-    first, second = board.chips
-    assert board.driver_version is None
-    assert (first.product_name, first.uuid, first.memory_bytes, first.ai_cores) == (None,) * 4
-    assert second.uuid == "00000000-00000000-00000000-00000000-00000001"
-
-
 @pytest.mark.parametrize("profile", [changed(SERVER, 1, chip={"name": "XPU7"})])
 async def test_a_chip_of_an_unknown_family_is_left_out(board: Board) -> None:
     """How to hand out a chip is not guessed; the line names it."""
@@ -321,98 +272,3 @@ async def test_without_a_card_list_there_is_no_board(look: Look) -> None:
     """A library that was not initialised is an error, not an empty node."""
     with pytest.raises(DcmiError, match="dcmi_get_card_list"):
         await look()
-
-
-class Slip(Dcmi):
-    """A library that misreads npu-3.
-
-    Attributes:
-        misread: What it misreads; empty is nothing.
-    """
-
-    misread = ""
-
-    def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
-        """Only a part of it may be written."""
-        words = super().die_id(chip, kind)
-        is_hit = chip.ids[0] == 3 and self.misread == "die id"
-        return (words[0], 0, 0, 0, 0) if is_hit else words
-
-    def physical_id(self, logic_id: int) -> int:
-        """It may be a number that no chip has."""
-        is_hit = logic_id == 3 and self.misread == "physical id"
-        return 9 if is_hit else super().physical_id(logic_id)
-
-
-@pytest.mark.parametrize("misread", ["die id", "physical id"])
-async def test_a_chip_is_another_one_when_two_lists_say_so(
-    simulated: SimulatedBoard, worker: DcmiWorker, host: Host, misread: str
-) -> None:
-    """Its faults, its holders and the vNPUs of claims go then; until then it is unmonitored."""
-    dcmi = Slip.load(simulated.root)
-    dcmi.init()
-    board = await discover(worker, dcmi, host)
-    dcmi.misread = misread
-    once = await discover(worker, dcmi, host, known=board)
-    assert once.chips[3] == replace(board.chips[3], unlisted=True)
-    assert len(once.chips) == 8
-    assert "it says that it is npu-" in once.unanswered[0]
-    twice = await discover(worker, dcmi, host, known=once)
-    assert board.chips[3].key not in {chip.key for chip in twice.chips if chip.name == "npu-3"}
-    assert len(twice.chips) == 8
-    assert twice.unanswered == ()
-    dcmi.misread = ""
-    assert await discover(worker, dcmi, host, known=once) == board
-
-
-@pytest.mark.parametrize("profile", [load_profile("a3-16")])
-async def test_dies_that_change_places_do_so_in_the_second_list(
-    simulated: SimulatedBoard, worker: DcmiWorker, host: Host
-) -> None:
-    """As when an Ascend driver renumbers them; no die is there twice, none is lost."""
-
-    class Swapped(Dcmi):
-        is_swapped = False
-
-        def physical_id(self, logic_id: int) -> int:
-            number = super().physical_id(logic_id)
-            return number ^ 2 if self.is_swapped and number < 4 else number
-
-    dcmi = Swapped.load(simulated.root)
-    dcmi.init()
-    board = await discover(worker, dcmi, host)
-    dcmi.is_swapped = True
-    once = await discover(worker, dcmi, host, known=board)
-    assert [chip.unlisted for chip in once.chips] == [True] * 4 + [False] * 12
-    twice = await discover(worker, dcmi, host, known=once)
-    assert [chip.uuid for chip in twice.chips[:4]] == [board.chips[n].uuid for n in (2, 3, 0, 1)]
-    assert all(chip.is_listed for chip in twice.chips)
-    assert len(twice.chips) == len({chip.uuid for chip in twice.chips}) == 16
-
-
-@pytest.mark.parametrize("profile", [changed(load_profile("a3-16"), 2)])
-async def test_one_odd_answer_takes_no_cores_and_no_super_pod_from_a_chip(
-    simulated: SimulatedBoard, worker: DcmiWorker, host: Host
-) -> None:
-    """Nothing would have these be asked again soon."""
-
-    class Sparse(Dcmi):
-        lapses: ClassVar[set[ChipRef]] = set()
-
-        def chip_info(self, chip: ChipRef) -> ChipInfo:
-            info = super().chip_info(chip)
-            return replace(info, ai_cores=0) if chip in self.lapses else info
-
-        def super_pod(self, chip: ChipRef) -> SuperPodPlace | None:
-            place = super().super_pod(chip)
-            if chip in self.lapses:
-                self.lapses.remove(chip)
-                return None
-            return place
-
-    dcmi = Sparse.load(simulated.root)
-    dcmi.init()
-    board = await discover(worker, dcmi, host)
-    dcmi.lapses.update(chip.ref for chip in board.chips)
-    assert await discover(worker, dcmi, host, known=board) == board
-    assert not dcmi.lapses
