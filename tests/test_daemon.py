@@ -13,7 +13,8 @@ from dev.rig.waiting import until
 from trio_npu_dra.agent import daemon
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.ascend.dcmi.errors import LibraryMissing
-from trio_npu_dra.kit.api.objects import Event, Node, ResourceSlice
+from trio_npu_dra.kit.api.events import Event
+from trio_npu_dra.kit.api.objects import Node, ResourceSlice
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     Claim,
     NodePrepareResourceResponse,

@@ -7,7 +7,8 @@ import pytest
 
 from dev.rig.parts import Rig, served_rig
 from dev.rig.waiting import until
-from trio_npu_dra.kit.api.objects import Event, ResourceSlice
+from trio_npu_dra.kit.api.events import Event
+from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.lab.simulator import load_profile
 
 MODULES = [f"module-{number}" for number in range(8)]

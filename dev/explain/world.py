@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.objects import Event, KubeObject
+from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.tools.cluster.inventory import with_rules
 from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass, DeviceTaintRule
 from trio_npu_dra.tools.cluster.pods import Pod

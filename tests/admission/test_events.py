@@ -7,7 +7,7 @@ import pytest
 from tests.admission.policy import ELSEWHERE, NODE, Object, Request, policies
 from trio_npu_dra.agent.report.event_series import EventSeries
 from trio_npu_dra.agent.report.news import News, Reason
-from trio_npu_dra.kit.api.objects import ObjectReference
+from trio_npu_dra.kit.api.events import ObjectReference
 
 POLICY = policies("base")["ascend-npu-dra-own-events"]
 NAMES = "may only write Events of npu.huawei.com on that node"

@@ -21,9 +21,9 @@ from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.ascend.offers import offers
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials
+from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.objects import (
     DeviceTaint,
-    Event,
     KubeObject,
     Node,
     OwnerReference,

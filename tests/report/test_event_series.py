@@ -10,7 +10,7 @@ from trio_npu_dra.agent.report.event_series import (
     EventSeries,
 )
 from trio_npu_dra.agent.report.news import News, Reason
-from trio_npu_dra.kit.api.objects import ObjectReference
+from trio_npu_dra.kit.api.events import ObjectReference
 
 NODE = ObjectReference(api_version="v1", kind="Node", name="node-a", uid="n")
 CLAIM = ObjectReference(

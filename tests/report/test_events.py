@@ -19,7 +19,7 @@ from trio_npu_dra.agent.report.events import write_events
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, shared_news
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.kit.api.objects import Event
+from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.base.errors import Conflict, Forbidden, KubeError, Unavailable
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.pool import PublisherStatus

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from trio_npu_dra.agent.report.news import News, Reason
-from trio_npu_dra.kit.api.objects import Event, EventSource, ObjectMeta, ObjectReference, rfc3339
+from trio_npu_dra.kit.api.events import Event, EventSource, ObjectReference
+from trio_npu_dra.kit.api.objects import ObjectMeta, rfc3339
 
 PAUSE_SECONDS: Final = 10.0
 """Between two writes of one series, at least."""

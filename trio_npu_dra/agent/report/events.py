@@ -18,7 +18,8 @@ from trio_npu_dra.agent.report.event_series import EventSeries
 from trio_npu_dra.agent.report.news import News, Reason, news, shared_news
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.kit.api.client import KubeClient
-from trio_npu_dra.kit.api.objects import Event, Node, ObjectReference, ResourceClaim
+from trio_npu_dra.kit.api.events import Event, ObjectReference
+from trio_npu_dra.kit.api.objects import Node, ResourceClaim
 from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Conflict, KubeError

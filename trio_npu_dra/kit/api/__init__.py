@@ -21,6 +21,7 @@ __all__ = [
     "claims",
     "client",
     "credentials",
+    "events",
     "kubeconfig",
     "material",
     "nodes",

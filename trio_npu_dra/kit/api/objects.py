@@ -365,12 +365,11 @@ class ResourceClaimStatus(ApiModel):
 
     allocation: Allocation | None = None
     reserved_for: Items[Consumer] = ()
+    devices: Items[DeviceStatus] = ()
 
     def users(self, resource: str) -> tuple[str, ...]:
         """The names of those users that are `pods`, or `podgroups`."""
         return tuple(one.name for one in self.reserved_for if one.resource == resource)
-
-    devices: Items[DeviceStatus] = ()
 
 
 class ResourceClaim(KubeObject):
@@ -382,59 +381,3 @@ class ResourceClaim(KubeObject):
     namespaced = True
 
     status: ResourceClaimStatus = Field(default_factory=ResourceClaimStatus)
-
-
-# --- Event ---------------------------------------------------------------------------------------
-
-
-class ObjectReference(ApiModel):
-    """involvedObject of an Event: what it is about; cluster objects have no namespace."""
-
-    api_version: str = ""
-    kind: str = ""
-    namespace: str | None = None
-    name: str = ""
-    uid: str = ""
-
-
-class EventSource(ApiModel):
-    """source of an Event: the program that wrote it, and its node."""
-
-    component: str = ""
-    host: str = ""
-
-
-class Event(KubeObject):
-    """An Event, which `kubectl describe` shows below an object.
-
-    An Event about a Node has the namespace `default`. Times are RFC 3339 in whole seconds. Events
-    of other programs may lack any field.
-
-    Attributes:
-        type: `Normal` or `Warning`.
-        reason: One word in CamelCase, for machines.
-        count: How often it happened, from *first_timestamp* to *last_timestamp*.
-        event_time: When it happened first, of Events that do not count.
-    """
-
-    group_version = "v1"
-    kind_name = "Event"
-    plural = "events"
-    namespaced = True
-
-    involved_object: ObjectReference = Field(default_factory=ObjectReference)
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    count: int = 0
-    first_timestamp: str | None = None
-    last_timestamp: str | None = None
-    event_time: str | None = None
-    source: EventSource = Field(default_factory=EventSource)
-    reporting_component: str = ""
-    reporting_instance: str = ""
-
-    @property
-    def when(self) -> str:
-        """When it was last seen; empty if it does not say."""
-        return self.last_timestamp or self.event_time or ""

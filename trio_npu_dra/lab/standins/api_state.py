@@ -21,7 +21,8 @@ from typing import Any, Literal, TypeVar
 import trio
 
 from trio_npu_dra.kit.api.applied import ConfigMap
-from trio_npu_dra.kit.api.objects import Event, KubeObject, Node, ResourceClaim, ResourceSlice
+from trio_npu_dra.kit.api.events import Event
+from trio_npu_dra.kit.api.objects import KubeObject, Node, ResourceClaim, ResourceSlice
 from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.kit.api.workloads import Job, JobSet, StatefulSet
 from trio_npu_dra.lab.standins.api_apply import applied, disown_changes

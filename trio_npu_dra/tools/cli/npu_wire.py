@@ -7,7 +7,8 @@ from fractions import Fraction
 from typing import Any, Final
 
 from trio_npu_dra.ascend import fact_names
-from trio_npu_dra.kit.api.objects import DeviceTaint, Event, KubeObject
+from trio_npu_dra.kit.api.events import Event
+from trio_npu_dra.kit.api.objects import DeviceTaint, KubeObject
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.diagnosis import Diagnosis
 from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, Explanation, GivenDevice

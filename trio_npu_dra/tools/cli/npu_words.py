@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trio_npu_dra.ascend import fact_names
-from trio_npu_dra.kit.api.objects import DeviceTaint, Event
+from trio_npu_dra.kit.api.events import Event
+from trio_npu_dra.kit.api.objects import DeviceTaint
 from trio_npu_dra.tools.cli.table import Line, Part, Style, Styled, columns, parts
 from trio_npu_dra.tools.cluster.diagnosis import Diagnosis
 from trio_npu_dra.tools.cluster.explain.explanation import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from trio_npu_dra.kit.api.objects import Event
+from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow
 from trio_npu_dra.tools.cluster.said import Said

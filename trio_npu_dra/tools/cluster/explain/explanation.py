@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trio_npu_dra.ascend import fact_names
-from trio_npu_dra.kit.api.objects import AllocationResult, Device, Event
+from trio_npu_dra.kit.api.events import Event
+from trio_npu_dra.kit.api.objects import AllocationResult, Device
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel
 from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, devices_of, newest
 from trio_npu_dra.tools.cluster.matching import taint_words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trio_npu_dra.kit.api.objects import Event
+from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.tools.cluster.cel.selector import Decide, matches
 from trio_npu_dra.tools.cluster.explain.case import Case
 from trio_npu_dra.tools.cluster.explain.explanation import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from trio_npu_dra.kit.api.objects import Event
+from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep, Loss
 from trio_npu_dra.tools.cluster.explain.wanted import Wanted
 from trio_npu_dra.tools.cluster.inventory import DeviceId
