@@ -6,14 +6,13 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address, ip_interface
-from pathlib import Path
 from typing import Final
 
 from trio_npu_dra.ascend.dcmi.roce_port import is_reachable
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.host_path import resolve
+from trio_npu_dra.ascend.host_path import read_file
 from trio_npu_dra.ascend.model import ChipNetwork
-from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.storage import SIZE_LIMIT
 
 HCCN_CONF: Final = "/etc/hccn.conf"
 _ADDRESS: Final = re.compile(r"(IPv6)?address_(\d+)")  # netmask_ and gateway_ go with it
@@ -29,11 +28,7 @@ def read_hccn_conf(host: Host) -> Mapping[int, ChipNetwork]:
 
 
 def _read(root: str, note: Callable[[str], object]) -> dict[int, ChipNetwork]:
-    place = resolve(root, HCCN_CONF, on_folder=note)
-    if place is None:
-        return {}
-    note(place)
-    content = storage.read_bytes(Path(place), limit=storage.SIZE_LIMIT, any_owner=True)
+    content = read_file(root, HCCN_CONF, note=note, limit=SIZE_LIMIT)
     return _parsed((content or b"").decode(errors="replace"))
 
 

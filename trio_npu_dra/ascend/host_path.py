@@ -10,7 +10,10 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
+
+from trio_npu_dra.kit.base import storage
 
 _MAX_LINKS: Final = 40  # as the kernel
 _TICK_NS: Final = 2 * 10**9  # no file system has coarser times
@@ -60,6 +63,25 @@ def resolve(
             place.clear()
         left += target.split("/")[::-1]
     return "/".join((base, *place)) or "/"
+
+
+def read_file(root: str, path: str, *, note: Callable[[str], object], limit: int) -> bytes | None:
+    """Read a file of the host, whoever owns it; None if there is none.
+
+    Args:
+        root: As for `resolve`.
+        path: As for `resolve`.
+        note: Called with the file, and with each folder on the way: they tell of a change.
+        limit: Its maximum size in bytes.
+
+    Raises:
+        StorageError: It exists and cannot be read.
+    """
+    place = resolve(root, path, on_folder=note)
+    if place is None:
+        return None
+    note(place)
+    return storage.read_bytes(Path(place), limit=limit, any_owner=True)
 
 
 class KnownPaths:

@@ -11,17 +11,15 @@ import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.host_path import resolve
+from trio_npu_dra.ascend.host_path import read_file, resolve
 from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.ascend.traits import TOPOLOGY_FOLDER, TRAITS
-from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import StorageError
 
 log = logging.getLogger(__name__)
@@ -99,12 +97,8 @@ class _RankTable(BaseModel, defer_build=True):
 
 
 def _read(root: str, note: Callable[[str], object]) -> RootInfo | None:
-    place = resolve(root, ROOT_INFO, on_folder=note)
-    if place is None:
-        return None
-    note(place)
     try:
-        content = storage.read_bytes(Path(place), limit=_SIZE_LIMIT, any_owner=True)
+        content = read_file(root, ROOT_INFO, note=note, limit=_SIZE_LIMIT)
     except StorageError as error:
         return RootInfo(problem=str(error))
     if content is None:
