@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import Field
 
 from trio_npu_dra.kit.api.objects import ApiModel, Items, KubeObject, Named
+
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
+JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+"""Labels of pods with the name of their Job, JobSet or LeaderWorkerSet."""
 
 
 class LabelRequirement(ApiModel):

@@ -123,9 +123,9 @@ async def _run(asked: argparse.Namespace) -> None:
         raise ConfigError(f"`{asked.command}` needs a name: `kubectl npu {asked.command} NAME`")
     if asked.command == "list" and asked.name:
         raise ConfigError(f"`list` takes no name: `kubectl npu node {asked.name}` shows one node")
-    entry, usual = await access.credentials(asked)
+    credentials, usual = await access.credentials(asked)
     asked.namespace = asked.namespace or usual
-    async with open_client(entry, user_agent=USER_AGENT) as client:
+    async with open_client(credentials, user_agent=USER_AGENT) as client:
         await _print_answers(client, asked)
 
 

@@ -11,6 +11,7 @@ from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
+from trio_npu_dra.kit.api.workloads import JOB_NAME, JOBSET_NAME, LWS_NAME
 from trio_npu_dra.kit.base.errors import DriverError, NotFound
 from trio_npu_dra.tools.cli import npu_wire, npu_words
 from trio_npu_dra.tools.cli.table import Line
@@ -37,9 +38,9 @@ Output = tuple[Iterable[Line], dict[str, Any]]
 KINDS: Final[Mapping[str, type[Pod | Claim]]] = {"pod": Pod, "claim": Claim}
 """What can be explained."""
 JOBS: Final[Mapping[str, tuple[str, str]]] = {
-    "job": ("Job", "batch.kubernetes.io/job-name"),
-    "jobset": ("JobSet", "jobset.sigs.k8s.io/jobset-name"),
-    "lws": ("LeaderWorkerSet", "leaderworkerset.sigs.k8s.io/name"),
+    "job": ("Job", JOB_NAME),
+    "jobset": ("JobSet", JOBSET_NAME),
+    "lws": ("LeaderWorkerSet", LWS_NAME),
 }
 """Jobs that can be: their kinds, and the label that has their name on their pods."""
 

@@ -144,8 +144,8 @@ def _check_file(path: Path, form: str) -> None:
 
 
 async def _read(asked: argparse.Namespace, own: str) -> Gathered:
-    entry, usual = await access.credentials(asked)
-    async with open_client(entry, user_agent=USER_AGENT) as client:
+    credentials, usual = await access.credentials(asked)
+    async with open_client(credentials, user_agent=USER_AGENT) as client:
         try:
             job = await find_job(client, asked.job, asked.namespace or usual, asked.pods)
             if asked.wait and job.is_of_any_size:

@@ -1,4 +1,4 @@
-"""How a person gets in to a cluster: kubeconfigs, credential plugins, the system's authorities.
+"""How a person logs in to a cluster: kubeconfigs, credential plugins, certificate authorities.
 
 Only commands for people may run plugins; the daemon must not load this room.
 """

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def credentials(asked: argparse.Namespace) -> tuple[Credentials, str]:
-    """How to get in, and the namespace that is meant without `--namespace`.
+    """How to log in, and the namespace that is meant without `--namespace`.
 
     Raises:
         ConfigError: There is neither a kubeconfig nor a pod's service account, or the user of the

@@ -15,7 +15,7 @@ from trio_npu_dra.kit.api.objects import KubeObject, ResourceClaim
 from trio_npu_dra.kit.api.paths import Where
 from trio_npu_dra.kit.api.pods import PlacedPod
 from trio_npu_dra.kit.api.watch import list_and_watch
-from trio_npu_dra.kit.api.workloads import Job, JobSet, StatefulSet
+from trio_npu_dra.kit.api.workloads import JOBSET_NAME, LWS_NAME, Job, JobSet, StatefulSet
 from trio_npu_dra.kit.base.command_line import must_be_one_of
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.observable import Observable
@@ -82,10 +82,10 @@ async def find_job(client: KubeClient, text: str, namespace: str, count: int | N
             labels, count = str(stateful.spec.selector), stateful.spec.replicas
         case Controller.JOBSET:
             parts = (await client.get(JobSet, name, namespace)).spec.replicated_jobs
-            labels = f"jobset.sigs.k8s.io/jobset-name={name}"
+            labels = f"{JOBSET_NAME}={name}"
             count = sum(part.replicas * part.template.spec.pods_at_once for part in parts)
         case Controller.LWS:  # whose pods say how many they are
-            labels = f"{_LWS}/name={name}"
+            labels = f"{LWS_NAME}={name}"
             return JobPods(namespace=namespace, labels=labels, count=None, is_lws=True)
     return JobPods(namespace=namespace, labels=labels, count=count)
 
