@@ -9,6 +9,7 @@ import pytest
 from tests.claims.node import DRIVER, POOL, NodeOnDisk, claim, config, ref, result
 from trio_npu_dra.agent.claims.contention import ContentionObserver, shared_claim
 from trio_npu_dra.agent.holds.hold import SharedClaim
+from trio_npu_dra.kit.api.claims import ObservedReader
 from trio_npu_dra.kit.api.objects import (
     AllocationConfiguration,
     AllocationResult,
@@ -99,9 +100,8 @@ async def test_a_claim_that_is_read_is_noted_while_it_is_held(node: NodeOnDisk) 
     """A claim that is read again and has one pod then, or is held no more, is forgotten."""
     ledger = node.ledger()
     shared: Observable[Mapping[str, SharedClaim]] = Observable({})
-    reader = ContentionObserver(
-        reader=node.source, ledger=ledger, shared=shared, driver_name=DRIVER, pool_name=POOL
-    )
+    observer = ContentionObserver(ledger=ledger, shared=shared, driver_name=DRIVER, pool_name=POOL)
+    reader = ObservedReader(node.source, [observer])
     claims = node.start(ledger=ledger)
     for name in ("a", "b", "c"):
         node.source.store(reserved(claim(name, result("npu-2")), "one", "two"))

@@ -18,7 +18,8 @@ from tests.claims.node import DRIVER, NodeOnDisk, board, claim, ref, result
 from trio_npu_dra.agent.claims.metadata import DeviceMetadata
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.service import NodeClaims
-from trio_npu_dra.ascend.model import Board, Chip, ChipNetwork
+from trio_npu_dra.agent.devices.network_data import network_data
+from trio_npu_dra.ascend.model import Board, ChipNetwork
 from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.kit.api.objects import ResourceClaim
 
@@ -27,18 +28,13 @@ FILE = f"{DRIVER}-metadata.json"
 TEMPLATE = {"resource.kubernetes.io/pod-claim-name": "of-pod"}
 
 
-def attributes(board: Board, offer: Offer) -> Mapping[str, Any]:
+def attributes(offer: Offer, board: Board) -> Mapping[str, Any]:
     """One attribute: the name of the offer."""
     del board
     return {"offer": {"string": offer.name}}
 
 
-def network(chip: Chip) -> Mapping[str, Any] | None:
-    """The addresses of a chip."""
-    return {"ips": [*map(str, chip.network.addresses)]} if chip.network else None
-
-
-METADATA = DeviceMetadata(driver_name=DRIVER, attributes=attributes, network=network)
+METADATA = DeviceMetadata(driver_name=DRIVER, attributes=attributes, network=network_data)
 
 
 def with_addresses(last: int) -> Board:

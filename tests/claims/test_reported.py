@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.claims.node import DRIVER, claim, result
 from trio_npu_dra.agent.claims.reported import StatusObserver
+from trio_npu_dra.kit.api.claims import ObservedReader
 from trio_npu_dra.kit.api.objects import DeviceStatus, ResourceClaim
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -36,7 +37,7 @@ async def test_what_a_claim_says_of_our_devices_is_noted() -> None:
     """Nothing of other drivers', and nothing more once it is gone."""
     server = Server()
     reported: Observable[Mapping[str, tuple[DeviceStatus, ...]]] = Observable({})
-    reader = StatusObserver(server, reported, driver_name=DRIVER)
+    reader = ObservedReader(server, [StatusObserver(reported, DRIVER)])
     uid = server.claim.metadata.uid
 
     server.say(said("gpu-1", "gpu.example.com"), said("npu-1"))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from trio_npu_dra.agent.claims.allocation import allocation_of
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind, SharedClaim
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.kit.api.claims import ClaimReader
 from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base.errors import ClaimError
 from trio_npu_dra.kit.base.observable import Observable
@@ -51,35 +50,24 @@ def shared_claim(claim: ResourceClaim, *, driver_name: str, pool_name: str) -> S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentionObserver:
-    """A ClaimReader that notes claims of several pods.
+    """Notes claims of several pods when they are read.
 
     Attributes:
-        reader: Reads the claims.
         ledger: Claims outside of it are forgotten.
         shared: Set to the claims of several pods, by UID.
         driver_name: The driver of our results in an allocation.
         pool_name: The pool of this node.
     """
 
-    reader: ClaimReader
     ledger: Ledger
     shared: Observable[Mapping[str, SharedClaim]]
     driver_name: str
     pool_name: str
 
-    async def get(
-        self,
-        kind: type[ResourceClaim],
-        name: str,
-        namespace: str | None = None,
-        *,
-        is_cached: bool = False,
-    ) -> ResourceClaim:
-        """Read one claim, and note its pods; see `ClaimReader`."""
-        claim = await self.reader.get(kind, name, namespace, is_cached=is_cached)
+    def __call__(self, claim: ResourceClaim) -> None:
+        """Note the pods of a claim."""
         uid = claim.metadata.uid or ""
         known = self.ledger.by_uid
         kept = {key: one for key, one in self.shared.value.items() if key in known and key != uid}
         found = shared_claim(claim, driver_name=self.driver_name, pool_name=self.pool_name)
         self.shared.set(kept | ({uid: found} if found is not None else {}))
-        return claim

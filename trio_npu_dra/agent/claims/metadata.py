@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trio_npu_dra.agent.holds.entry import Allocated, Entry
+from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.kit.api.claims import base_request
-from trio_npu_dra.kit.api.objects import ResourceClaim
+from trio_npu_dra.kit.api.objects import NetworkDeviceData, ResourceClaim
+from trio_npu_dra.kit.api.paths import is_label
 from trio_npu_dra.kit.base.device_metadata import Documents, renewed
 
 _POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMetadata:
-    """Writes metadata.
+    """Says what containers can read of devices.
 
     Attributes:
         driver_name: The driver of our results in an allocation.
-        attributes: The attributes of an offer's device, as the API has them.
-        network: The addresses of a whole chip, as the API has them.
+        attributes: The attributes of an offer's device, in the form of the API.
+        network: The addresses of a whole chip; None if it has none, or they are not known.
     """
 
     driver_name: str
-    attributes: Callable[[Board, Offer], Mapping[str, Any]]
-    network: Callable[[Chip], Mapping[str, Any] | None]
+    attributes: Callable[[Offer, Board], Mapping[str, Any]]
+    network: Callable[[Chip], NetworkDeviceData | None]
 
     def of_claim(
         self,
@@ -62,7 +61,7 @@ class DeviceMetadata:
         about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid, "generation": 1}
         pod_claim = meta.annotations.get(_POD_CLAIM, "")
         # Anybody can annotate a claim, and the name becomes a part of a path.
-        named = {"podClaimName": pod_claim} if _LABEL.fullmatch(pod_claim) else {}
+        named = {"podClaimName": pod_claim} if is_label(pod_claim) else {}
         return {
             request: {
                 "metadata": about,
@@ -77,43 +76,43 @@ class DeviceMetadata:
 
         Of a chip whose addresses are not known the last known ones stay.
         """
-        chips = {chip.device_node: chip for chip in board.chips if chip.is_listed}
         shared = {given.device for given in entry.allocation if given.share_id is not None}
         now = {
-            device.device: network
+            device.device: network.to_wire()
             for device in entry.devices
-            if device.partition is None and device.device not in shared and len(device.chips) == 1
-            if (chip := chips.get(device.chips[0].device_node))
-            if not chip.has_other_die(device.chips[0].uuid) and (network := self.network(chip))
+            if device.device not in shared and (held := _own_chip(device)) is not None
+            if (chip := board.by_name.get(held.name)) is not None and chip.is_listed
+            if not chip.has_other_die(held.uuid) and (network := self.network(chip)) is not None
         }
         fresh = {
-            request: {
-                **document,
-                "requests": [
-                    {
-                        **one,
-                        "devices": [
-                            {**device, "networkData": now[device["name"]]}
-                            if device["name"] in now
-                            else device
-                            for device in one["devices"]
-                        ],
-                    }
-                    for one in document["requests"]
-                ],
-            }
-            for request, document in entry.metadata.items()
+            request: _readdressed(document, now) for request, document in entry.metadata.items()
         }
         return renewed(entry.metadata, fresh)
 
     def _device(self, given: Allocated, offer: Offer, board: Board) -> dict[str, Any]:
-        device = {
+        chip = _own_chip(offer) if given.share_id is None else None
+        network = self.network(chip) if chip is not None else None
+        return {
             "driver": self.driver_name,
             "pool": given.pool,
             "name": given.device,
-            "attributes": self.attributes(board, offer),
+            "attributes": self.attributes(offer, board),
+            **({} if network is None else {"networkData": network.to_wire()}),
         }
-        has_addresses = offer.partition is None and given.share_id is None and len(offer.chips) == 1
-        if has_addresses and (network := self.network(offer.chips[0])):
-            device["networkData"] = network
-        return device
+
+
+def _own_chip(device: Offer | HeldDevice) -> Chip | None:
+    """The chip of a whole NPU; None of a partition and of a module, which have no address."""
+    return device.chips[0] if device.partition is None and len(device.chips) == 1 else None
+
+
+def _readdressed(
+    document: Mapping[str, Any], networks: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """The metadata of a request with these addresses, by device."""
+    (request,) = document["requests"]
+    devices = [
+        {**one, "networkData": networks[one["name"]]} if one["name"] in networks else one
+        for one in request["devices"]
+    ]
+    return {**document, "requests": [{**request, "devices": devices}]}

@@ -29,11 +29,12 @@ from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.observe.self_check import SelfCheck
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
-from trio_npu_dra.ascend.model import Board, Chip
+from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.occupancy import is_any_occupied
 from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.ascend.share_flag import ShareFlags
 from trio_npu_dra.ascend.vnpus import Vnpus
+from trio_npu_dra.kit.api.claims import ObservedReader
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.base.after_reply import AfterReply
@@ -127,13 +128,13 @@ async def _keep_claims(
 ) -> NodeClaims:
     """Start the tasks that repair claims; return what prepares claims for the kubelet."""
     settings = node.settings
-    reader = ContentionObserver(
-        reader=StatusObserver(kube, node.reported, driver_name=settings.driver_name),
+    contention = ContentionObserver(
         ledger=node.ledger,
         shared=node.shared,
         driver_name=settings.driver_name,
         pool_name=settings.node_name,
     )
+    reader = ObservedReader(kube, (StatusObserver(node.reported, settings.driver_name), contention))
     after_reply = AfterReply()
     service.start_soon(after_reply.run)
     is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)
@@ -162,15 +163,11 @@ def _metadata(node: NodeContext) -> DeviceMetadata | None:
     if not node.settings.device_metadata:
         return None
 
-    def attributes(board: Board, offer: Offer) -> Mapping[str, Any]:
+    def attributes(offer: Offer, board: Board) -> Mapping[str, Any]:
         return offer_attributes(offer, board, node.shared_for_claims.value)
 
-    def network(chip: Chip) -> Mapping[str, Any] | None:
-        found = network_data(chip)
-        return found.to_wire() if found else None
-
     return DeviceMetadata(
-        driver_name=node.settings.driver_name, attributes=attributes, network=network
+        driver_name=node.settings.driver_name, attributes=attributes, network=network_data
     )
 
 

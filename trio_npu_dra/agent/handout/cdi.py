@@ -140,6 +140,10 @@ class CdiFolder(CdiFiles):
             return False
         return any(f'"{node}"'.encode() in content for node in nodes)
 
+    def metadata_id(self, uid: str, request: str) -> str:
+        """The qualified CDI name of the device that brings the metadata of a request."""
+        return f"{self.kind}={self.metadata.device_name(uid, request)}"
+
     def write_all(self, entry: Entry) -> bool:
         """Write the files of a claim: first those that its CDI file mounts.
 

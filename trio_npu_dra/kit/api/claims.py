@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from trio_npu_dra.kit.api.objects import AllocationResult, ResourceClaim
@@ -29,6 +31,33 @@ class ClaimReader(Protocol):
             KubeError: Refused or unreachable.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedReader:
+    """A ClaimReader that shows others each claim that it reads: no read is for them alone.
+
+    Attributes:
+        reader: Reads the claims.
+        observers: Called with each claim.
+    """
+
+    reader: ClaimReader
+    observers: Sequence[Callable[[ResourceClaim], object]]
+
+    async def get(
+        self,
+        kind: type[ResourceClaim],
+        name: str,
+        namespace: str | None = None,
+        *,
+        is_cached: bool = False,
+    ) -> ResourceClaim:
+        """Read one claim and show it; see `ClaimReader`."""
+        claim = await self.reader.get(kind, name, namespace, is_cached=is_cached)
+        for observer in self.observers:
+            observer(claim)
+        return claim
 
 
 async def read_claim(reader: ClaimReader, name: str, namespace: str) -> ResourceClaim:

@@ -18,6 +18,11 @@ _NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAME_LIMIT: Final = 253
 
 
+def is_label(name: str) -> bool:
+    """Whether it is a DNS label, as namespaces, and claims in a pod, are called."""
+    return len(name) <= _NAMESPACE_LIMIT and _NAMESPACE.fullmatch(name) is not None
+
+
 class Where(TypedDict, total=False):
     """Which objects of a kind; each part that is left out allows all.
 

@@ -1,7 +1,7 @@
 """Device metadata: what programs in a container can read of their devices, a file a request.
 
-Kubernetes says where a container finds it and what it says (KEP-5304); the kubelet has no part in
-it. A file has one object a line, in each version that readers may know, the newest first.
+KEP-5304 defines the path in a container and the content; the kubelet has no part in it. A file has
+an object a line, one for each version that readers may know, the newest first.
 """
 
 from __future__ import annotations

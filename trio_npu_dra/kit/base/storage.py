@@ -80,9 +80,7 @@ def _write_once(path: Path, data: bytes, mode: int, sync: bool) -> None:
     try:
         try_lock(descriptor)  # says that its writer is alive, see remove_unfinished
         os.fchmod(descriptor, mode)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        _write_all(descriptor, data)
         if sync:
             os.fsync(descriptor)
         _replace(temporary, path)
@@ -94,34 +92,34 @@ def _write_once(path: Path, data: bytes, mode: int, sync: bool) -> None:
         os.close(descriptor)
 
 
-def write_in_place(path: Path, data: bytes, *, mode: int) -> bool:
-    """Give a file that containers have mounted another content: it keeps its inode.
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def write_in_place(path: Path, data: bytes, *, mode: int) -> None:
+    """Give a file that containers have mounted another content, unless it has that: same inode.
 
     Whoever reads it meanwhile can see a part of each content. It is not synced.
-
-    Returns:
-        Whether the file was missing or wrong.
 
     Raises:
         StorageError: The disk is full, read-only, or fails.
     """
     if holds(path, data, mode=mode):
-        return False
+        return
     try:
         descriptor, _ = open_file(path, os.O_WRONLY)
     except (OSError, ForeignFile):  # there is none that a container could have
         write_atomic(path, data, mode=mode, sync=False)
-        return True
+        return
     with translated(f"write {path}"):
         try:
             os.fchmod(descriptor, mode)
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
+            _write_all(descriptor, data)
             os.ftruncate(descriptor, len(data))
         finally:
             os.close(descriptor)
-    return True
 
 
 def sync_folder(folder: Path) -> None:
