@@ -32,7 +32,7 @@ def test_pod_sees_all_of_a_healthy_node(driver: Driver) -> None:
     assert levels.pop("device plugins") in {"ok", "warning"}, found
     assert levels == dict.fromkeys(
         (
-            *("Ascend driver", "NPUs in use", "NPUs divided", "DRA drivers"),
+            *("Ascend driver", "NPUs in use", "NPUs divided", "NPU addresses", "DRA drivers"),
             *("container runtime", "kubelet", "API server", "this driver"),
         ),
         "ok",
