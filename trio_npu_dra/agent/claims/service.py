@@ -143,25 +143,17 @@ class NodeClaims:
             look = self._planner.look()
 
     def _devices(self, entry: Entry) -> tuple[PreparedDevice, ...]:
-        cdi, prepared = self._planner.cdi, []
-        left = set(entry.metadata)
-        for given in entry.allocation:
-            # A container has all devices of a request, so that the first of them brings the file.
-            brought = [request for request in given.requests if request in left]
-            left.difference_update(brought)
-            prepared.append(
-                PreparedDevice(
-                    requests=given.requests,
-                    pool=given.pool,
-                    device=given.device,
-                    cdi_device_ids=(
-                        cdi.device_id(entry.uid, given.device, given.share_id),
-                        *(cdi.metadata_id(entry.uid, request) for request in brought),
-                    ),
-                    share_id=given.share_id,
-                )
+        cdi = self._planner.cdi
+        return tuple(
+            PreparedDevice(
+                requests=given.requests,
+                pool=given.pool,
+                device=given.device,
+                cdi_device_ids=(cdi.device_id(entry.uid, given.device, given.share_id),),
+                share_id=given.share_id,
             )
-        return tuple(prepared)
+            for given in entry.allocation
+        )
 
     def _report(
         self,

@@ -140,10 +140,6 @@ class CdiFolder(CdiFiles):
             return False
         return any(f'"{node}"'.encode() in content for node in nodes)
 
-    def metadata_id(self, uid: str, request: str) -> str:
-        """The qualified CDI name of the device that brings the metadata of a request."""
-        return f"{self.kind}={self.metadata.device_name(uid, request)}"
-
     def write_all(self, entry: Entry) -> bool:
         """Write the files of a claim: first those that its CDI file mounts.
 
@@ -232,19 +228,26 @@ class CdiFolder(CdiFiles):
         configured = [self._configured(device, mounts, files) for device in devices]
         parts = [*zip(*configured, strict=True)]  # each part of all devices
         common = [part[0] if part.count(part[0]) == len(devices) else {} for part in parts]
-        shares: dict[str, dict[str | None, None]] = {}
+        # A container has all devices of a request, so that the first of them brings the file. A CDI
+        # device of its own for the file would be unknown to a container that restarts after an
+        # earlier version of the driver, which knows no metadata, has rendered the claim.
+        unread = dict(metadata or {})
+        shares: dict[str, dict[str | None, list[Edits]]] = {}
         for given in allocation:
-            shares.setdefault(given.device, {})[given.share_id] = None
+            files_of_requests = shares.setdefault(given.device, {}).setdefault(given.share_id, [])
+            for request in given.requests:
+                if (document := unread.pop(request, None)) is not None:
+                    files_of_requests.append(self.metadata.edits(uid, request, document))
         return self.spec(
             {
                 self.device_name(uid, device.device, share_id): _joined(
                     {"deviceNodes": [_node(*paths) for paths in device.nodes.items()]},
                     *(own for own, all_ in zip(of_device, common, strict=True) if own != all_),
+                    *files_of_requests,
                 )
                 for device, of_device in zip(devices, configured, strict=True)
-                for share_id in shares.get(device.device, (None,))
-            }
-            | self.metadata.edits(uid, metadata or {}),
+                for share_id, files_of_requests in shares.get(device.device, {None: []}).items()
+            },
             _joined(
                 {
                     "env": [f"ASCEND_VISIBLE_DEVICES={_visible_devices(devices)}"],

@@ -39,25 +39,18 @@ class MetadataFiles:
 
     def path(self, uid: str, request: str) -> Path:
         """The file of a claim's request; neither a UID nor a request has an underscore."""
-        return self.folder / f"{self.device_name(uid, request)}.json"
+        return self.folder / f"{uid}_{request}.json"
 
-    def device_name(self, uid: str, request: str) -> str:
-        """The name of the CDI device that brings the file; no other device has an underscore."""
-        return f"{uid}_{request}"
-
-    def edits(self, uid: str, documents: Documents) -> dict[str, Edits]:
-        """The CDI devices that bring a claim's files, by name."""
+    def edits(self, uid: str, request: str, document: Mapping[str, Any]) -> Edits:
+        """The CDI edits that bring the file of a request to a container."""
         return {
-            self.device_name(uid, request): {
-                "mounts": [
-                    {
-                        "hostPath": str(self.path(uid, request)),
-                        "containerPath": self._container_path(request, document),
-                        "options": ["ro", "bind", "nosuid", "nodev", "noexec"],
-                    }
-                ]
-            }
-            for request, document in documents.items()
+            "mounts": [
+                {
+                    "hostPath": str(self.path(uid, request)),
+                    "containerPath": self._container_path(request, document),
+                    "options": ["ro", "bind", "nosuid", "nodev", "noexec"],
+                }
+            ]
         }
 
     def write(self, uid: str, documents: Documents) -> None:
