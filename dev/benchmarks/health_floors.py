@@ -40,7 +40,6 @@ class Floors:
         """Do each step once."""
         await self._timed("event of the board, in another process", self._event)
         await self._timed("read of one NPU", self._read)
-        await self._timed("GET of the list of slices", self._list)
         await self._timed("PUT of a slice with eight NPUs", self._put)
 
     async def prepare(self, node: str) -> None:
@@ -66,9 +65,6 @@ class Floors:
 
     async def _read(self) -> None:
         read_health(self._dcmi, self._chip)
-
-    async def _list(self) -> None:
-        await self._client.list(ResourceSlice, field_selector="spec.driver=floor.example.com")
 
     async def _put(self) -> None:
         assert self._slice is not None

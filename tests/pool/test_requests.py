@@ -53,7 +53,7 @@ async def test_a_start_lists_the_slices_once(
 
 
 @pytest.mark.parametrize("lag", LAGS)
-async def test_a_change_costs_a_list_and_its_writes(
+async def test_a_change_costs_its_writes_and_a_list_before_a_create(
     lag: float, reach: Reach, autojump_clock: MockClock
 ) -> None:
     """The moment at which the watch shows them costs nothing."""
@@ -61,21 +61,37 @@ async def test_a_change_costs_a_list_and_its_writes(
     async with publishing(KubeClient(reach), reach.state, devices(70)) as subject:
         await asked(reach)
         subject.publish(devices(70, taint="major"))
-        assert await asked(reach) == {"list": 1, "update": 1}
+        assert await asked(reach) == {"update": 1}
         subject.publish(devices(2))
-        assert await asked(reach) == {"list": 1, "delete": 1, "update": 1}
+        assert await asked(reach) == {"delete": 1, "update": 1}
+        subject.publish(devices(70))
+        assert await asked(reach) == {"get": 1, "list": 1, "create": 1, "update": 1}
 
 
 @pytest.mark.parametrize("lag", LAGS)
-async def test_a_repair_costs_a_list_and_its_write(
+async def test_a_repair_costs_its_write(
     lag: float, reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """A repair lists as a change does, because the watch may be late."""
+    """As a change does."""
     reach.lag = lag
     async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
         await asked(reach)
         subject.edit()
-        assert await asked(reach) == {"list": 1, "update": 1}
+        assert await asked(reach) == {"update": 1}
+
+
+async def test_a_change_of_what_another_has_just_edited_is_planned_anew(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """The watch has not shown the edit yet; the API server refuses an update of the old version."""
+    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
+        await asked(reach)
+        reach.lag = 0.5
+        subject.edit()
+        subject.publish(devices(2, taint="major"))
+        assert await asked(reach) == {"list": 1, "update": 2}
+        assert subject.devices[1:] == devices(2)[1:]
+        assert [len(device.taints) for device in subject.devices] == [1, 0]
 
 
 class Editor(Reach):

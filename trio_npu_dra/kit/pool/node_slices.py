@@ -57,9 +57,22 @@ class NodeSlices:
         )
 
     async def read_and_plan(
-        self, content: PoolContent, listed: Slices | None
+        self, content: PoolContent, listed: Slices | None, shown: Slices | None
     ) -> tuple[Slices, tuple[Write, ...]]:
-        """List the slices, unless they and the Node were *listed* just now, and plan the writes."""
+        """Plan the writes, and before that list the slices if it is needed.
+
+        Args:
+            content: The wanted pool.
+            listed: The slices, if they and the Node were read just now.
+            shown: The slices as a watch shows them; they will do if none is to be made.
+
+        Returns:
+            The slices on which the writes are planned, and the writes.
+        """
+        if shown is not None:
+            writes = self.plan(shown, content)
+            if all(write.verb != "create" for write in writes):
+                return shown, writes
         slices = (await self._list())[0] if listed is None else listed
         writes = self.plan(slices, content)
         if listed is None and any(write.verb == "create" for write in writes):

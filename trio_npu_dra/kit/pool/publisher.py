@@ -1,9 +1,10 @@
 """The loop that keeps the API server's slices equal to the newest pool.
 
-It adopts existing slices: a restart with an equal pool writes nothing. Each write is planned on a
-list that was read just before; the watch begins with the first such list. So the watch only tells
-when to look, and a create whose answer was lost is not repeated. When the task is cancelled the
-slices stay: they belong to the Node, not to this process.
+It adopts existing slices: a restart with an equal pool writes nothing. Updates and deletes are
+planned on what the watch shows, which begins with the first list: they name a version, and the API
+server refuses them if it has another one. A create is planned on a list that was read just before,
+so that one whose answer was lost is not repeated; so is all after a failure. When the task is
+cancelled the slices stay: they belong to the Node, not to this process.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ class _Publisher:
         content = self._pool.value
         is_repair = content == self._settled
         with watchdog.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
-            slices, writes = await self._slices.read_and_plan(content, listed)
+            slices, writes = await self._slices.read_and_plan(content, listed, self._shown())
             for write in writes:
                 await self._perform(write)
         if writes:
@@ -229,6 +230,11 @@ class _Publisher:
                 extra={"devices": len(content.devices), "writes": len(writes)},
             )
         self._settle(content, slices, writes)
+
+    def _shown(self) -> Slices | None:
+        """The slices as the watch shows them; None if it is known to be behind."""
+        is_behind = self._unshown or self._view.stale_since is not None
+        return None if self._settled is None or is_behind else (*self._view.objects.values(),)
 
     async def _wait_for_own_writes(self) -> None:
         """Wait until the watch shows our writes, or for `_LAG_SECONDS`, or for other work.
