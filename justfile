@@ -1,6 +1,9 @@
 # The commands of this project, the same for people and for CI. `just` lists them.
 # They use the `python` on the PATH: activate a virtual environment first.
 
+# Keep bytecode: otherwise each process of the tests compiles every module again.
+export PYTHONDONTWRITEBYTECODE := ""
+
 # The image builder: docker, podman and buildah understand the same arguments.
 builder := env("NPU_DRA_BUILDER", "docker")
 # In shell's words: a changed tree has another revision, and its image another name.
@@ -23,8 +26,7 @@ demo *arguments:
 
 # unit, port and loop tests, two processes for each core; arguments go to pytest
 test *arguments:
-    @# Keep bytecode: otherwise each process of the tests compiles every module again.
-    PYTHONDONTWRITEBYTECODE= python -m pytest -n auto --dist worksteal --durations 20 \
+    python -m pytest -n auto --dist worksteal --durations 20 \
         --override-ini faulthandler_timeout=900 {{arguments}}
 
 # the same tests with the lines and branches that they reach; takes twice as long
