@@ -12,6 +12,14 @@ JOB_NAME: Final = "batch.kubernetes.io/job-name"
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
 LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
 """Labels of pods with the name of their Job, JobSet or LeaderWorkerSet."""
+JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+JOBSET_JOB_INDEX: Final = "jobset.sigs.k8s.io/job-global-index"
+JOBSET_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
+LWS_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+STATEFULSET_INDEX: Final = "apps.kubernetes.io/pod-index"
+"""Labels of pods with numbers that their controllers give them; the size is an annotation."""
 
 
 class LabelRequirement(ApiModel):

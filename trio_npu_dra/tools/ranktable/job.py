@@ -15,13 +15,20 @@ from trio_npu_dra.kit.api.objects import KubeObject, ResourceClaim
 from trio_npu_dra.kit.api.paths import Where
 from trio_npu_dra.kit.api.pods import PlacedPod
 from trio_npu_dra.kit.api.watch import list_and_watch
-from trio_npu_dra.kit.api.workloads import JOBSET_NAME, LWS_NAME, Job, JobSet, StatefulSet
+from trio_npu_dra.kit.api.workloads import (
+    JOBSET_NAME,
+    LWS_GROUP_INDEX,
+    LWS_NAME,
+    LWS_SIZE,
+    Job,
+    JobSet,
+    StatefulSet,
+)
 from trio_npu_dra.kit.base.command_line import must_be_one_of
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.tools.ranktable.members import Gathered, gather, live, names_of
 
-_LWS: Final = "leaderworkerset.sigs.k8s.io"
 _PAGES: Final[Mapping[type[KubeObject], int]] = {PlacedPod: 50, ResourceClaim: 200}
 """Objects in one answer, by their usual size."""
 _PAUSE: Final = 0.3
@@ -149,16 +156,19 @@ def _gathered(
     pods, count = live(objects[PlacedPod]), job.count
     if job.is_lws:
         pods = _own_group(job, own, pods)
-        sizes = {pod.metadata.annotations.get(f"{_LWS}/size", "") for pod in pods}
+        sizes = {pod.metadata.annotations.get(LWS_SIZE, "") for pod in pods}
         count = max((int(size) for size in sizes if size.isdigit()), default=1)
     return gather(pods, {claim.metadata.name: claim for claim in objects[ResourceClaim]}, count)
 
 
 def _own_group(job: JobPods, own: str, pods: tuple[PlacedPod, ...]) -> tuple[PlacedPod, ...]:
-    label = f"{_LWS}/group-index"
-    groups = {pod.metadata.labels.get(label, "") for pod in pods}
+    def group(pod: PlacedPod) -> str:
+        return pod.metadata.labels.get(LWS_GROUP_INDEX, "")
+
+    groups = set(map(group, pods))
     if len(groups) > 1:
-        groups = {pod.metadata.labels.get(label, "") for pod in pods if own in names_of(pod)}
+        groups = {group(pod) for pod in pods if own in names_of(pod)}
     if len(groups) > 1 or (pods and not groups):
-        raise ConfigError(f"{job.labels} has several groups: name one by {job.labels},{label}=0")
-    return tuple(pod for pod in pods if pod.metadata.labels.get(label, "") in groups)
+        one = f"{job.labels},{LWS_GROUP_INDEX}=0"
+        raise ConfigError(f"{job.labels} has several groups: name one by {one}")
+    return tuple(pod for pod in pods if group(pod) in groups)

@@ -20,6 +20,14 @@ from trio_npu_dra.kit.api.objects import (
 )
 from trio_npu_dra.kit.api.parsing import NotUnderstood, convert
 from trio_npu_dra.kit.api.pods import PlacedPod
+from trio_npu_dra.kit.api.workloads import (
+    JOB_INDEX,
+    JOBSET_ATTEMPT,
+    JOBSET_JOB_INDEX,
+    LWS_GROUP_INDEX,
+    LWS_WORKER_INDEX,
+    STATEFULSET_INDEX,
+)
 from trio_npu_dra.kit.base.errors import DriverError
 
 Address = IPv4Address | IPv6Address
@@ -27,12 +35,11 @@ _Held = tuple[AllocationResult, DeviceStatus]
 
 _HOST_NAME_LIMIT: Final = 63
 _ENDED: Final = {"Succeeded", "Failed"}
-_ATTEMPT: Final = "jobset.sigs.k8s.io/restart-attempt"
 _INDEXES: Final = (
-    ("jobset.sigs.k8s.io/job-global-index", "batch.kubernetes.io/job-completion-index"),
-    ("leaderworkerset.sigs.k8s.io/group-index", "leaderworkerset.sigs.k8s.io/worker-index"),
-    ("batch.kubernetes.io/job-completion-index",),
-    ("apps.kubernetes.io/pod-index",),
+    (JOBSET_JOB_INDEX, JOB_INDEX),
+    (LWS_GROUP_INDEX, LWS_WORKER_INDEX),
+    (JOB_INDEX,),
+    (STATEFULSET_INDEX,),
 )
 """The labels that have a pod's place in its job; pods may have those of several lines."""
 
@@ -158,7 +165,7 @@ def index_of(pod: PlacedPod) -> tuple[int, ...]:
 
 
 def _attempt(pod: PlacedPod) -> int:
-    text = pod.metadata.labels.get(_ATTEMPT, "")
+    text = pod.metadata.labels.get(JOBSET_ATTEMPT, "")
     return int(text) if text.isdigit() else 0
 
 
