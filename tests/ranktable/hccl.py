@@ -1,8 +1,8 @@
 """HCCL's verdict on a rank table, written from its loader and documents, not from our rules.
 
 Loader: hcomm's topoinfo_ranktableConcise.cc and config.cc (1.0, 1.2), rank_table_info.cc,
-new_rank_info.cc and rank_level_info.cc (2.0). Documents: rank_table_config_*.md of hicann/hccl. It
-reads the text as a process of the job does, and ends at the first flaw.
+new_rank_info.cc, rank_level_info.cc and address_info.cc (2.0). Documents: rank_table_config_*.md of
+hicann/hccl. It reads the text as a process of the job does, and ends at the first flaw.
 """
 
 from __future__ import annotations
@@ -167,6 +167,8 @@ def _load_ranks(table: dict[str, Any]) -> None:
             _demand(0 < len(instance) <= 1024, "net_instance_id")
             kinds = ("CLOS", "TOPO_FILE_DESC", "1DMESH", "2DMESH", "A3_SERVER", "A2_AX_SERVER")
             _demand(level.get("net_type", "CLOS") in kinds, "net_type")
+            _demand(isinstance(level.get("net_attr", ""), str), "net_attr")
+            _demand(isinstance(level.get("pcie_fallback", False), bool), "pcie_fallback")
             addresses = level["rank_addr_list"]
             _demand(len(addresses) <= 24, "rank_addr_list")
             count = addresses_at.setdefault((level["net_layer"], instance), len(addresses))
@@ -176,16 +178,20 @@ def _load_ranks(table: dict[str, Any]) -> None:
 
 
 def _load_address(address: dict[str, Any]) -> None:
-    kind, text = _text(address, "addr_type"), _text(address, "addr")
+    kind = _text(address, "addr_type")
     _demand(kind in ("EID", "IPV4", "IPV6"), "addr_type")
-    if kind == "EID":
-        _demand(len(text) == 32 and all(one in string.hexdigits for one in text), "EID")
-    else:
+    backups = address.get("backup_addr", [])
+    _demand(len(backups) <= 16 and (kind != "EID" or not backups), "backup_addr")
+    for text in (_text(address, "addr"), *backups):
+        if kind == "EID":
+            _demand(len(text) == 32 and set(text) <= set(string.hexdigits), "EID")
+            continue
         try:
             _demand(f"IPV{ipaddress.ip_address(text).version}" == kind, "addr")
         except ValueError as error:
             raise Refused(str(error)) from error
-    _demand(1 <= len(address["ports"]) <= 16, "ports")
-    _demand(
-        all(isinstance(port, str) and 1 <= len(port) <= 32 for port in address["ports"]), "port"
-    )
+    ports = address["ports"]
+    _demand(all(isinstance(port, str) and 1 <= len(port) <= 32 for port in ports), "port")
+    _demand(1 <= len(set(ports)) <= 16, "ports")
+    plane = address.get("plane_id", "0")
+    _demand(isinstance(plane, str) and len(plane) <= 1024, "plane_id")

@@ -71,7 +71,7 @@ async def test_at_the_end_of_the_wait_it_says_who_lacks_what(cluster: Cluster) -
     assert (code, out) == (1, "")
     assert err.splitlines() == [
         "pod train-1 has no node yet",
-        "npu-dra ranktable: job/train is not complete after 1 seconds",
+        "npu-dra ranktable: job/train is not complete after 1 s",
     ]
 
 
@@ -143,6 +143,12 @@ async def test_variables_for_launchers(cluster: Cluster, monkeypatch: pytest.Mon
     code, _, err = await cluster.run("job/train", "-o", "env")
     assert code == 2
     assert "no pod of the job with NPUs is called somewhere" in err
+    monkeypatch.setenv("POD_NAME", "train-1")
+    _, _, err = await cluster.run("job/train", "-o", "env", "--explain")
+    head, _, of_own, need = err.splitlines()
+    assert head.startswith("NODE_RANK ")
+    assert of_own.split()[:3] == ["1", "train-1", "n1"]
+    assert need.startswith("torchrun and msrun need no rank table")
 
 
 async def test_pods_of_a_node_get_ranks_that_follow_each_other(
@@ -157,7 +163,8 @@ async def test_pods_of_a_node_get_ranks_that_follow_each_other(
     assert "are together: train-0, train-2, train-1" in err
     code, _, err = await cluster.run("job=train", "--keep-order")
     assert code == 1
-    assert "--keep-order" in err
+    assert "--keep-order: by index" in err
+    assert "without the flag the order is train-0, train-2, train-1" in err
 
 
 async def test_a_table_that_hccl_would_refuse_is_not_written(
@@ -175,11 +182,25 @@ async def test_a_table_that_hccl_would_refuse_is_not_written(
         ["0", "train-0", "n0", "-", "0-0", "0"],
         ["1", "train-1", "n1", "-", "1-1", "5"],
     ]
+    missing = (
+        "device_ip is missing: over several servers HCCL needs the address of each NPU, all of one "
+        "family; hccn_tool sets it"
+    )
     assert said[5:] == [
-        "NPU 5 of pod train-1 on node n1: device_ip is missing: HCCL needs it over several servers",
+        f"NPU 5 of pod train-1 on node n1: {missing}",
         "npu-dra ranktable: HCCL refuses a table with these flaws",
     ]
     assert not (tmp_path / "hccl.json").exists()
+
+
+async def test_of_many_flaws_the_first_are_said(cluster: Cluster) -> None:
+    """Without advice about a table that there will not be."""
+    cluster.add_job("n0")
+    cluster.add(pod("train-1", "n1", index=1), *map(npu, range(9)))
+    _, _, err = await cluster.run("job/train")
+    *flaws, summary = err.splitlines()
+    assert [flaw.split()[:2] for flaw in flaws] == [["NPU", str(at)] for at in range(8)]
+    assert summary == "npu-dra ranktable: HCCL refuses a table with these flaws and 1 more"
 
 
 @pytest.mark.parametrize(
@@ -190,8 +211,12 @@ async def test_a_table_that_hccl_would_refuse_is_not_written(
         ("job/other", 1, 'jobs.batch "other" not found'),
         ("job/train --pods=2", 2, "--pods: job/train says itself how many pods it has"),
         ("job=train --wait", 2, "--wait: give --pods N, because job=train does not tell it"),
-        ("job=none", 1, "no pod of the job has a claim for a device of npu.huawei.com"),
+        ("job=none", 1, "no pod in namespace train with the labels job=none runs or waits"),
+        ("lws/other", 1, f"with the labels {LWS}/name=other runs or waits"),
         ("job/train --timeout=0", 2, "'0' is not a number from 1 on"),
+        ("job/train --timeout=5", 2, "--timeout=5: has no effect without --wait"),
+        ("job/train --framework=mindspore", 2, "--framework=mindspore: has no effect without -o"),
+        ("job/train -o env --super-pod-block=4", 2, "--super-pod-block=4: has no effect with -o"),
         ("job/train --out=hccl.txt", 2, "only if its name ends in .json"),
         ("job/train --out={}/none/hccl.json", 2, "there is no folder "),
         ("job/train --out={}/link.json", 2, "a link, folder or device is there"),

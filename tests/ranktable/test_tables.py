@@ -42,6 +42,10 @@ OLD: Job = [
     (of, [npu(n, A1, ips=[f"10.20.{at}.{n}/24"]) for n in (0, 1)])
     for at, (of, _) in enumerate(TWO_SERVERS)
 ]
+TWO_DUOS: Job = [
+    (of, [npu(n, DUO, ips=[f"10.20.{at}.{n}/24"]) for n in (0, 1)])
+    for at, (of, _) in enumerate(TWO_SERVERS)
+]
 TWO_SUPER_PODS: Job = super_pods(7, 7, 8, 8)
 UB: Job = [
     (of, [npu(n, A5, levels=levels(f"pod-{at}", f"{at}{n:031}")) for n in (0, 1)])
@@ -159,10 +163,17 @@ A2_FLAWS: list[Wire] = [
     {"server_list.0.device.0.device_ip": "fd00::1"},
 ]
 OLD_FLAWS: list[Wire] = [
+    {"server_list.0.device.0.device_ip": LEFT_OUT},
     {"server_list.1.device.1": LEFT_OUT},
     {"server_list.1.device.1.device_id": "8"},
 ]
+DUO_FLAWS: list[Wire] = [
+    {"server_list.0.device.1": LEFT_OUT, "server_list.1.device.0.rank_id": "1"}
+    | {"server_list.1.device.1.rank_id": "2"},
+    {"server_list.0.device.1.device_id": "32"},
+]
 A3_FLAWS: list[Wire] = [
+    {"server_list.0.device.3.device_id": "16"},
     {"server_list.0.device.0.super_device_id": LEFT_OUT},
     {"server_list.0.device.0.super_device_id": ""},
     {"server_list.0.device.0.super_device_id": 0},
@@ -205,7 +216,13 @@ UB_FLAWS: list[Wire] = [
     {"rank_list.0.level_list.0.rank_addr_list.0.addr_type": "IPV4"},
     {"rank_list.0.level_list.0.rank_addr_list.0.addr": "0" * 31 + "x"},
     {"rank_list.0.level_list.0.rank_addr_list.0.ports": []},
-    {"rank_list.0.level_list.0.rank_addr_list.0.ports": ["0/4"] * 17},
+    {"rank_list.0.level_list.0.rank_addr_list.0.ports": [f"0/{at}" for at in range(17)]},
+    {"rank_list.0.level_list.0.rank_addr_list.0.ports": ["0" * 33]},
+    {"rank_list.0.level_list.0.rank_addr_list.0.plane_id": "p" * 1025},
+    {"rank_list.0.level_list.0.rank_addr_list.0.plane_id": 0},
+    {"rank_list.0.level_list.0.rank_addr_list.0.backup_addr": [f"1{0:031}"]},
+    {"rank_list.0.level_list.0.net_attr": 0},
+    {"rank_list.0.level_list.0.pcie_fallback": "no"},
 ]
 
 
@@ -214,6 +231,7 @@ UB_FLAWS: list[Wire] = [
     [
         *((TWO_SERVERS, A2, change) for change in A2_FLAWS),
         *((OLD, A1, change) for change in OLD_FLAWS),
+        *((TWO_DUOS, DUO, change) for change in DUO_FLAWS),
         *((TWO_SUPER_PODS, A3, change) for change in A3_FLAWS),
         (super_pods(7, 7), A3, {"server_list.1.device.3.device_ip": LEFT_OUT}),
         *((UB, A5, change) for change in UB_FLAWS),
@@ -238,11 +256,32 @@ def test_levels_of_a_rank_grow() -> None:
     """A level that comes twice is refused; one of host addresses is taken."""
     table = made(UB)
     level = copy.deepcopy(table["rank_list"][0]["level_list"][0])
-    level["rank_addr_list"][0] |= {"addr_type": "IPV4", "addr": "10.20.0.1"}
+    of_host = level["rank_addr_list"][0]
+    of_host |= {"addr_type": "IPV4", "addr": "10.20.0.1", "backup_addr": ["10.20.0.2"]}
     table["rank_list"][0]["level_list"].append(level)
     assert not is_taken(table, A5)
     level["net_layer"] = 3
     assert is_taken(table, A5)
+    of_host["backup_addr"] = ["fd00::2"]
+    assert not is_taken(table, A5)
+    of_host["backup_addr"] = [f"10.20.0.{at}" for at in range(17)]
+    assert not is_taken(table, A5)
+
+
+def test_levels_and_their_addresses_are_limited() -> None:
+    """8 levels of 24 addresses, equally many at each rank of an instance."""
+    table = made(UB)
+    for rank in table["rank_list"]:
+        (level,) = rank["level_list"]
+        level["rank_addr_list"] *= 24
+        rank["level_list"] = [level | {"net_layer": at} for at in range(8)]
+    assert is_taken(table, A5)
+    longer = copy.deepcopy(table)
+    for rank in longer["rank_list"]:
+        rank["level_list"][0]["rank_addr_list"] *= 2
+    assert not is_taken(longer, A5)
+    table["rank_list"][0]["level_list"] *= 2
+    assert not is_taken(table, A5)
 
 
 @pytest.mark.parametrize(
@@ -302,9 +341,9 @@ def test_super_pods_are_cut_into_blocks() -> None:
     pods = made(TWO_SUPER_PODS, block=4)["super_pod_list"]
     assert [one["super_pod_id"] for one in pods] == ["7-0", "7-1", "8-0", "8-1"]
     assert len(made(TWO_SUPER_PODS, block=8)["super_pod_list"]) == 2
-    with pytest.raises(ConfigError, match="node n1 would be in two logical super pods"):
+    with pytest.raises(ConfigError, match="=6: node n1 would be in two logical super pods"):
         made(TWO_SUPER_PODS, block=6)
-    with pytest.raises(ConfigError, match=r"form 1\.0"):
+    with pytest.raises(ConfigError, match=r"=2: is for form 1\.2, and the job has form 1\.0"):
         made(TWO_SERVERS, block=2)
 
 

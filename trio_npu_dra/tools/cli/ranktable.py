@@ -26,13 +26,14 @@ from trio_npu_dra.tools.ranktable.job import find_job, read_members
 from trio_npu_dra.tools.ranktable.members import Gathered, Member
 from trio_npu_dra.tools.ranktable.order import is_together, together
 from trio_npu_dra.tools.ranktable.rules import Wire, advice, refusals
-from trio_npu_dra.tools.ranktable.tables import Form, form_of, make_table, ranks_of
+from trio_npu_dra.tools.ranktable.tables import form_of, make_table, ranks_of
 
 _FEW: Final = 8
 """How many refusals are named."""
-_NOT_FOR_PYTORCH: Final = (
-    "PyTorch needs no rank table: torchrun's processes find each other by MASTER_ADDR; "
-    "one in RANK_TABLE_FILE saves large jobs time"
+_TIMEOUT: Final = 600
+_WHO_NEEDS_ONE: Final = (
+    "torchrun and msrun need no rank table: their processes find each other by the variables of "
+    "-o env; PyTorch takes one in RANK_TABLE_FILE, which saves large jobs time"
 )
 
 
@@ -59,9 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         type=_positive,
-        default=600,
         metavar="SECONDS",
-        help="how long to wait at most; it then says which pod lacks what (default: 600)",
+        help=f"how long to wait at most; it then says which pod lacks what (default: {_TIMEOUT})",
     )
     parser.add_argument(
         "-o",
@@ -74,7 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--framework",
         choices=tuple(Framework),
-        default=Framework.PYTORCH,
         help="whose variables; PyTorch needs these alone, and no rank table (default: pytorch)",
     )
     parser.add_argument(
@@ -96,13 +95,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="A3: cut super pods into logical ones of N ranks",
     )
     parser.add_argument(
-        "--explain", action="store_true", help="say on standard error how the table comes about"
+        "--explain", action="store_true", help="say on standard error how ranks are given"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Make what is asked for and print or write it."""
     logs.configure("warning", "text")
+    _check_flags(arguments)
     if arguments.out is not None:
         _check_file(arguments.out, arguments.output)
     own = os.environ.get("POD_NAME") or socket.gethostname().partition(".")[0]
@@ -110,7 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
     _refuse_lacks(found, arguments)
     members = _in_order(found.members, keep=arguments.keep_order)
     if arguments.output == "env":
-        given = variables(members, _own(members, own), Framework(arguments.framework))
+        if arguments.explain:
+            say(*_explanation(members), stream=sys.stderr)
+        framework = Framework(arguments.framework or Framework.PYTORCH)
+        given = variables(members, _own(members, own), framework)
         lines = [f"{name}='{value}'" for name, value in given.items()]
     else:
         lines = json.dumps(_table(members, arguments), indent=2).splitlines()
@@ -127,6 +130,22 @@ def _positive(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
+
+
+def _check_flags(asked: argparse.Namespace) -> None:
+    """Refuse a flag that would do nothing.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    is_env = asked.output == "env"
+    for name, value, has_effect, why in (
+        ("timeout", asked.timeout, asked.wait, "without --wait"),
+        ("framework", asked.framework, is_env, "without -o env"),
+        ("super-pod-block", asked.super_pod_block, not is_env, "with -o env"),
+    ):
+        if value is not None and not has_effect:
+            raise ConfigError(f"--{name}={value}: has no effect {why}")
 
 
 def _check_file(path: Path, form: str) -> None:
@@ -150,7 +169,8 @@ async def _read(asked: argparse.Namespace, own: str) -> Gathered:
             job = await find_job(client, asked.job, asked.namespace or usual, asked.pods)
             if asked.wait and job.is_of_any_size:
                 raise ConfigError(f"--wait: give --pods N, because {asked.job} does not tell it")
-            return await read_members(client, job, own, wait=asked.timeout if asked.wait else None)
+            wait = (asked.timeout or _TIMEOUT) if asked.wait else None
+            return await read_members(client, job, own, wait=wait)
         except Invalid as error:  # nothing can have such a name, or there is no such selector
             raise ConfigError(str(error)) from error
 
@@ -158,7 +178,8 @@ async def _read(asked: argparse.Namespace, own: str) -> Gathered:
 def _refuse_lacks(found: Gathered, asked: argparse.Namespace) -> None:
     if found.lacks:
         say(*found.lacks, stream=sys.stderr)
-        when = f"after {asked.timeout} seconds" if asked.wait else "yet; --wait waits for it"
+        waited = f"after {asked.timeout or _TIMEOUT} s"
+        when = waited if asked.wait else "yet; --wait waits for it"
         raise DriverError(f"{asked.job} is not complete {when}")
 
 
@@ -174,7 +195,8 @@ def _in_order(members: Sequence[Member], *, keep: bool) -> Sequence[Member]:
     names = ", ".join(member.pod for member in moved)
     if keep:
         raise DriverError(
-            f"--keep-order: by index, pods of a node or of a super pod are apart; together: {names}"
+            "--keep-order: by index, pods of a node or of a super pod are apart; without the flag "
+            f"the order is {names}"
         )
     say(
         f"NODE_RANK is not the index: pods of a node and of a super pod are together: {names}",
@@ -189,7 +211,7 @@ def _own(members: Iterable[Member], own: str) -> Member:
             return member
     raise ConfigError(
         f"-o env is for one pod, and no pod of the job with NPUs is called {own}: "
-        "set POD_NAME to metadata.name"
+        "set POD_NAME to the name of one (in a pod: from its field metadata.name)"
     )
 
 
@@ -203,22 +225,22 @@ def _table(members: Sequence[Member], asked: argparse.Namespace) -> Wire:
     form = form_of(ranks)
     made = make_table(ranks, form, block=asked.super_pod_block)
     if asked.explain:
-        say(*_explanation(members, form), stream=sys.stderr)
-    doubts = [*(trouble for member in members for trouble in member.troubles), *advice(made)]
+        say(f"form {form.version}: {form.reason}", *_explanation(members), stream=sys.stderr)
+    found = refusals(made, form.traits)
+    troubles = [trouble for member in members for trouble in member.troubles]
+    doubts = troubles if found else [*troubles, *advice(made)]
     say(*(f"warning: {doubt}" for doubt in doubts), stream=sys.stderr)
-    if found := refusals(made, form.traits):
-        for one in islice(found, _FEW):
-            say(
-                one.text if one.rank is None else f"{ranks[one.rank]}: {one.text}",
-                stream=sys.stderr,
-            )
-        more = f", as {len(found) - _FEW} further ones" if len(found) > _FEW else ""
-        raise DriverError(f"HCCL refuses a table with these flaws{more}")
+    if found:
+        flaws = (
+            one.text if one.rank is None else f"{ranks[one.rank]}: {one.text}" for one in found
+        )
+        say(*islice(flaws, _FEW), stream=sys.stderr)
+        more = f"these flaws and {len(found) - _FEW} more" if len(found) > _FEW else "these flaws"
+        raise DriverError(f"HCCL refuses a table with {more}")
     return made
 
 
-def _explanation(members: Sequence[Member], form: Form) -> Iterator[str]:
-    yield f"form {form.version}: {form.reason}"
+def _explanation(members: Sequence[Member]) -> Iterator[str]:
     rows = [("NODE_RANK", "POD", "NODE", "SUPER POD", "RANKS", "NPUS")]
     first = 0
     for number, member in enumerate(members):
@@ -228,4 +250,4 @@ def _explanation(members: Sequence[Member], form: Form) -> Iterator[str]:
         rows.append((str(number), member.pod, member.node, pod, f"{first}-{last}", npus))
         first = last + 1
     yield from columns.lines(rows)
-    yield _NOT_FOR_PYTORCH
+    yield _WHO_NEEDS_ONE

@@ -157,7 +157,10 @@ def _gathered(
     if job.is_lws:
         pods = _own_group(job, own, pods)
         sizes = {pod.metadata.annotations.get(LWS_SIZE, "") for pod in pods}
-        count = max((int(size) for size in sizes if size.isdigit()), default=1)
+        count = max((int(size) for size in sizes if size.isdigit()), default=1) if pods else None
+    if not pods and count is None:
+        lack = f"no pod in namespace {job.namespace} with the labels {job.labels} runs or waits"
+        return Gathered(members=(), lacks=(lack,))
     return gather(pods, {claim.metadata.name: claim for claim in objects[ResourceClaim]}, count)
 
 

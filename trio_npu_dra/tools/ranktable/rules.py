@@ -142,7 +142,11 @@ def _in_addresses(table: _ServerTable, devices: list[_Device]) -> Iterator[Refus
     if needs_addresses(servers=len(table.server_list), super_pods=len(table.super_pod_list)):
         for at, device in enumerate(devices):
             if device.device_ip is None:
-                yield Refusal(f"device_ip is missing: HCCL needs it over several {parts}", at)
+                yield Refusal(
+                    f"device_ip is missing: over several {parts} HCCL needs the address of each "
+                    "NPU, all of one family; hccn_tool sets it",
+                    at,
+                )
     given = {at: one.device_ip for at, one in enumerate(devices) if one.device_ip is not None}
     for place in _again(given.values()):
         at, address = list(given.items())[place]
@@ -184,12 +188,16 @@ class _RankAddress(_Part):
         min_length=1, max_length=16
     )
     plane_id: str = Field("0", max_length=1024)
+    backup_addr: list[str] = Field(default_factory=list, max_length=16)
 
     @model_validator(mode="after")
     def _fits(self) -> _RankAddress:
-        is_eid = _EID.fullmatch(self.addr) is not None
-        if self.addr_type != ("EID" if is_eid else f"IPV{ip_address(self.addr).version}"):
-            raise ValueError(f"addr {self.addr} is no {self.addr_type}")
+        for addr in (self.addr, *self.backup_addr):
+            is_eid = _EID.fullmatch(addr) is not None
+            if self.addr_type != ("EID" if is_eid else f"IPV{ip_address(addr).version}"):
+                raise ValueError(f"{addr} is no {self.addr_type}")
+        if self.backup_addr and self.addr_type == "EID":
+            raise ValueError("an EID can have no backup_addr")
         return self
 
 
@@ -199,6 +207,8 @@ class _Level(_Part):
     net_type: Literal["CLOS", "TOPO_FILE_DESC", "1DMESH", "2DMESH", "A3_SERVER", "A2_AX_SERVER"] = (
         "CLOS"
     )
+    net_attr: str = ""
+    pcie_fallback: bool = False
     rank_addr_list: list[_RankAddress] = Field(max_length=24)
 
 

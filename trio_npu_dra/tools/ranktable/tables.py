@@ -101,7 +101,10 @@ def make_table(ranks: Sequence[Rank], form: Form, *, block: int | None = None) -
         ConfigError: Super pods cannot be cut into such blocks.
     """
     if block is not None and form.version != "1.2":
-        raise ConfigError(f"--super-pod-block: the job has form {form.version}, {form.reason}")
+        raise ConfigError(
+            f"--super-pod-block={block}: is for form 1.2, and the job has form {form.version}, "
+            f"{form.reason}"
+        )
     if form.version == "2.0":
         return _by_rank(ranks)
     return _by_server(ranks, form, block)
@@ -160,7 +163,8 @@ def _super_pods(ranks: Sequence[Rank], block: int | None) -> Iterator[Wire]:
         for number, part in enumerate(parts):
             if number and part[0] == parts[number - 1][-1]:
                 raise ConfigError(
-                    f"--super-pod-block={block}: node {part[0]} would be in two logical super pods"
+                    f"--super-pod-block={block}: node {part[0]} would be in two logical super "
+                    "pods: choose a number of ranks at which a node ends"
                 )
             yield {
                 "super_pod_id": f"{name}-{number}" if block else str(name),
