@@ -74,10 +74,15 @@ def pod(
     *,
     index: int | None = None,
     labels: Mapping[str, str] = MappingProxyType({"job": "train"}),
-    host: str = "172.16.0.1",
+    host: str = "",
 ) -> PlacedPod:
-    """A pod that runs, with a claim `npus` of a template; without a node it does not run yet."""
-    where = {"podIP": f"10.0.0.{7 + (index or 0)}", "hostIP": host} if node else {}
+    """A pod that runs, with a claim `npus` of a template; without a node it does not run yet.
+
+    Without an address of its own the node has one by the number in its name.
+    """
+    number = "".join(filter(str.isdigit, node or "")) or "1"
+    addresses = {"podIP": f"10.0.0.{7 + (index or 0)}", "hostIP": host or f"172.16.0.{number}"}
+    where = addresses if node else {}
     if index is not None:
         labels = {"batch.kubernetes.io/job-completion-index": str(index), **labels}
     wire: Wire = {

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.ranktable.hccl import load
-from tests.ranktable.jobs import A2, module, npu, pod
-from tests.ranktable.test_tables import TWO_SERVERS, TWO_SUPER_PODS, UB, made
+from tests.ranktable.jobs import A2, Job, module, npu, pod
+from tests.ranktable.test_tables import OLD, TWO_DUOS, TWO_SERVERS, TWO_SUPER_PODS, UB, made
 from trio_npu_dra.kit.api.pods import PlacedPod
 
 if TYPE_CHECKING:
@@ -35,18 +35,30 @@ DOCUMENTED: Final = {
     "Form 2.0": {"status", "version", "rank_count", *(f"rank_list.{field}" for field in _RANK)},
 }
 """The fields of rank_table_config_{910,a2,a3,300i_duo}.md, and of rank_table_config_a5.md."""
+OPERATOR: Final = json.loads(Path(__file__).with_name("operator.json").read_text(encoding="utf-8"))
+"""What ascend-operator's generator printed, at 22bb3d987bc0 of Ascend/mind-cluster, run on pods
+with the annotations that its device plugin gives pods with these NPUs."""
 
 
-def fields(part: Any, within: str = "") -> Iterator[str]:
+def values(part: Any, within: str = "") -> Iterator[tuple[str, Any]]:
     """The fields that a table has; levels are a value, taken over as a whole."""
     if isinstance(part, list) and not within.endswith("level_list."):
         for one in part:
-            yield from fields(one, within)
+            yield from values(one, within)
     elif isinstance(part, dict):
         for name, value in part.items():
-            yield from fields(value, f"{within}{name}.")
+            yield from values(value, f"{within}{name}.")
     else:
-        yield within[:-1]
+        yield within[:-1], part
+
+
+def rows(heading: str) -> dict[str, tuple[str, str]]:
+    """What the page says of each field: what it has here, and of the operator."""
+    section = REFERENCE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    found = re.findall(
+        r"^\| `([\w.]+)` \| [^|]* \| ([^|]*) \| ?([^|]*?) ?\|$", section, re.MULTILINE
+    )
+    return {name: (here, of_operator) for name, here, of_operator in found}
 
 
 @pytest.mark.parametrize(
@@ -55,11 +67,32 @@ def fields(part: Any, within: str = "") -> Iterator[str]:
 )
 def test_every_field_has_a_row(heading: str, tables: tuple[Any, ...]) -> None:
     """All that Huawei's documents know, and which of these are written."""
-    section = REFERENCE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    rows = dict(re.findall(r"^\| `([\w.]+)` \| [^|]* \| ([^|]*) \|", section, re.MULTILINE))
-    assert rows.keys() >= DOCUMENTED[heading]
-    written = {name for name, here in rows.items() if not here.startswith("not written")}
-    assert written == {name for table in tables for name in fields(table)}
+    said = {name: here for name, (here, _) in rows(heading).items()}
+    assert said.keys() >= DOCUMENTED[heading]
+    written = {name for name, here in said.items() if not here.startswith("not written")}
+    assert written == {name for table in tables for name, _ in values(table)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "job", "heading"),
+    [
+        ("910", OLD, "Forms 1.0 and 1.2"),
+        ("300i_duo", TWO_DUOS, "Forms 1.0 and 1.2"),
+        ("a2", TWO_SERVERS, "Forms 1.0 and 1.2"),
+        ("a3", TWO_SUPER_PODS, "Forms 1.0 and 1.2"),
+        ("a5", UB, "Form 2.0"),
+    ],
+)
+def test_a_difference_to_the_operators_table_is_told(kind: str, job: Job, heading: str) -> None:
+    """In the row of its field; where a row says nothing of the operator, both write the same."""
+    told = {name: of_operator for name, (_, of_operator) in rows(heading).items()}
+    ours, theirs = list(values(made(job))), list(values(OPERATOR[kind]))
+    assert all(told[name] != "not written" for name, _ in theirs)
+    for name, difference in told.items():
+        if not difference:
+            assert [one for one in ours if one[0] == name] == [
+                one for one in theirs if one[0] == name
+            ]
 
 
 def test_the_tables_of_the_page() -> None:

@@ -35,7 +35,10 @@ A1, DUO = ChipFamily.ASCEND_910, ChipFamily.ASCEND_310P
 LEFT_OUT: Final = object()
 
 TWO_SERVERS: Job = [
-    (pod(f"train-{at}", f"n{at}"), [npu(n, A2, ips=[f"10.20.{at}.{n}/24"]) for n in (2, 3)])
+    (
+        pod(f"train-{at}", f"n{at}", index=at),
+        [npu(n, A2, ips=[f"10.20.{at}.{n}/24"]) for n in (2, 3)],
+    )
     for at in (0, 1)
 ]
 OLD: Job = [
