@@ -163,13 +163,14 @@ pin-base:
 audit:
     python requirements/audit.py
 
-# pin the newest dependencies anew; run it under the oldest Python, whose pins hold for all
+# pin the newest dependencies anew; run it under Debian bookworm's Python, the oldest: its pins hold for all
 lock:
-    python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "needs Python 3.11")'
-    python -m piptools compile {{lock_options}} --upgrade --extra node \
+    python -c 'import sys; sys.exit(sys.version_info[:3] != (3, 11, 2) and "needs Python 3.11.2")'
+    python -m piptools compile {{lock_options}} --strip-extras --upgrade --extra node \
         --output-file requirements/runtime.txt pyproject.toml
-    python -m piptools compile {{lock_options}} --upgrade --all-extras --all-build-deps \
+    @# With extras, because pip 23 takes no pin without them for one with them.
+    python -m piptools compile {{lock_options}} --no-strip-extras --upgrade --all-extras --all-build-deps \
         --constraint requirements/runtime.txt --output-file requirements/dev.txt pyproject.toml
 
-lock_options := "--quiet --generate-hashes --allow-unsafe --strip-extras --no-header" + \
+lock_options := "--quiet --generate-hashes --allow-unsafe --no-header" + \
     " --no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links"
