@@ -45,7 +45,7 @@ class RootInfo:
         is_said: Whether the log has said that a container did not get it.
     """
 
-    levels: Levels = NO_LEVELS
+    levels: Levels = field(default_factory=lambda: NO_LEVELS)  # Python 3.11 wants a function
     problem: str = ""
     is_said: bool = field(default=False, compare=False)
 
