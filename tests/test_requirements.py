@@ -16,7 +16,9 @@ ROOT = Path(__file__).parent.parent
 def pins(name: str) -> dict[str, str]:
     """The versions of a lock file by canonical package name."""
     text = (ROOT / "requirements" / name).read_text(encoding="utf-8")
-    found = re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==(\S+) \\\n    --hash=sha256:", text, re.MULTILINE)
+    found = re.findall(
+        r"^([\w.-]+)(?:\[[\w,-]+\])?==(\S+) \\\n    --hash=sha256:", text, re.MULTILINE
+    )
     lines = re.findall(r"^[^\s#].*", text, re.MULTILINE)
     assert len(found) == len(lines), "every line of a lock is a pin with hashes"
     return {str(canonicalize_name(package)): version for package, version in found}
