@@ -133,6 +133,7 @@ def test_karpenter_is_told_which_devices_match(kind: str, printed: Any) -> None:
         ("--board=300i-pro-2 --partitioning=dynamic -o=draconfig", "a DRAConfig has no counters"),
         ("--board=910b4-8 --partitioning=dynamic --sharing=shares", "cannot be cut and divided"),
         ("--from-node=n --sharing=shares", "--sharing is for --board"),
+        ("--board=a3-16 --context=c", "--context is for --from-node"),
     ],
 )
 def test_a_template_that_cannot_be_is_refused(

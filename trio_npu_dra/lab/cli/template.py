@@ -31,7 +31,6 @@ from trio_npu_dra.ascend.listing import list_chips
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.offers import OfferKind, PartitionMode, offers
 from trio_npu_dra.kit.api.client import open_client
-from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.api.objects import (
     DeviceAttribute,
     ObjectMeta,
@@ -45,11 +44,13 @@ from trio_npu_dra.kit.base.terminal import say
 from trio_npu_dra.kit.pool import Pool, PoolContent, specs
 from trio_npu_dra.lab.simulator import create_board, load_profile, profile_names
 from trio_npu_dra.revision import USER_AGENT
+from trio_npu_dra.tools.login import access
 
 _NAME: Final = "template"
 """What stands for the names of node and pool."""
 _OF_BOARD: Final = ("sharing", "shares_per_npu", "partitioning")
 """Settings that a published pool was made with already."""
+_OF_CLUSTER: Final = ("kubeconfig", "context")
 _ANNOTATIONS: Final = "capacity.cluster-autoscaler.kubernetes.io"
 
 Wire = dict[str, Any]
@@ -76,7 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "DRAConfig of Karpenter's dra-kwok-driver, or annotations for a MachineDeployment of "
         "Cluster API",
     )
-    add_flags(parser, MeetingSettings, only=("driver_name", "kubeconfig", *_OF_BOARD))
+    access.add_arguments(parser)
+    add_flags(parser, MeetingSettings, only=("driver_name", *_OF_BOARD))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -87,9 +89,13 @@ def run(arguments: argparse.Namespace) -> int:
         DriverError: The node has no pool, or the form cannot have such a pool.
         KubeError: The API server refuses, or is unreachable.
     """
-    settings = MeetingSettings.load(vars(arguments), os.environ)
+    flags = {name: value for name, value in vars(arguments).items() if name != "kubeconfig"}
+    settings = MeetingSettings.load(flags, os.environ)
     logs.configure("warning", "text")
     if arguments.board:
+        for name in _OF_CLUSTER:
+            if getattr(arguments, name):
+                raise ConfigError(f"{flag(name)} is for --from-node: a board needs no cluster")
         content = _of_board(arguments.board, settings)
     else:
         for name in _OF_BOARD:
@@ -98,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
                     f"{flag(name)} is for --board: the flags of the driver have made the pool of a "
                     "node as it is"
                 )
-        content = trio.run(_published, arguments.from_node, settings)
+        content = trio.run(_published, arguments, settings.driver_name)
     pool = Pool(
         driver=settings.driver_name,
         node_name=_NAME,
@@ -139,10 +145,10 @@ async def _look(host: Host) -> Board:
         return await list_chips(worker, dcmi, host, EMPTY_BOARD)
 
 
-async def _published(node: str, settings: MeetingSettings) -> PoolContent:
+async def _published(asked: argparse.Namespace, driver: str) -> PoolContent:
     """The newest pool of a node."""
-    driver = settings.driver_name
-    credentials = load_credentials(settings.kubeconfig)
+    node = asked.from_node
+    credentials, _ = await access.credentials(asked)
     async with open_client(credentials, user_agent=USER_AGENT) as client:
         slices, _ = await client.list(
             ResourceSlice, field_selector=f"spec.driver={driver},spec.nodeName={node}"

@@ -120,7 +120,9 @@ def parser() -> CommandLine:
 
 async def _run(asked: argparse.Namespace) -> None:
     if asked.command != "list" and not asked.name:
-        raise ConfigError(f"`{asked.command}` needs a name: `kubectl npu {asked.command} NAME`")
+        what = "label" if asked.command == "groups" else "name"
+        example = f"kubectl npu {asked.command} {what.upper()}"
+        raise ConfigError(f"`{asked.command}` needs a {what}: `{example}`")
     if asked.command == "list" and asked.name:
         raise ConfigError(f"`list` takes no name: `kubectl npu node {asked.name}` shows one node")
     credentials, usual = await access.credentials(asked)

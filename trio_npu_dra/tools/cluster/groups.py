@@ -134,7 +134,7 @@ def _differences(usual: _Published, own: _Published) -> Iterator[Said]:
             if most.get(fact) != one.get(fact):
                 changed.setdefault((fact, one.get(fact), most.get(fact)), []).append(name)
     for (fact, value, of_most), names in changed.items():
-        text = f"{few(names)}: {fact} is {value or 'unknown'}, not {of_most or 'unknown'}"
+        text = f"{few(names)}: {fact} is {value or 'missing'}, not {of_most or 'missing'}"
         facts = {"devices": names, "fact": fact, "value": value, "usual": of_most}
         yield Said(text, Difference.FACT, **facts)
     groups_of_most, groups_here = (
