@@ -14,7 +14,7 @@ from trio_npu_dra.agent import daemon
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.ascend.dcmi.errors import LibraryMissing
 from trio_npu_dra.kit.api.events import Event
-from trio_npu_dra.kit.api.objects import Node, ResourceSlice
+from trio_npu_dra.kit.api.objects import Node, ResourceClaim, ResourceSlice
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     Claim,
     NodePrepareResourceResponse,
@@ -228,6 +228,37 @@ async def test_a_restart_finds_claim_and_slice_and_writes_nothing(rig: Rig) -> N
 
     assert rig.api.all(ResourceSlice) == (before,)
     assert not any(rig.api.asked(verb, "resourceslices") for verb in ("create", "update", "delete"))
+
+
+async def test_the_status_of_a_claim_is_written_once_a_prepare(rig: Rig) -> None:
+    """Not by a restart; again if the claim was allocated anew while the flag was off."""
+
+    def claims() -> tuple[ResourceClaim, ...]:
+        return rig.api.all(ResourceClaim)
+
+    async def are_said() -> None:
+        await until(lambda: all(one.status.devices for one in claims()))
+
+    one = rig.claim("one", "npu-0")
+    async with rig.registered() as kubelet:
+        await kubelet.prepare([one])
+        await are_said()
+    async with rig.registered() as kubelet:
+        await kubelet.prepare([rig.claim("two", "npu-1")])
+        await are_said()
+    assert rig.api.asked("patch", "resourceclaims") == 2
+
+    rig.claim_status = False
+    async with rig.registered() as kubelet:
+        await kubelet.unprepare([one])
+        (stored,) = (claim for claim in claims() if claim.metadata.uid == one.uid)
+        anew = stored.status.model_copy(update={"devices": ()})
+        rig.api.put(stored.model_copy(update={"status": anew}))
+        await kubelet.prepare([one])
+        await until(lambda: not any((rig.settings.plugin_directory / "statuses").iterdir()))
+    rig.claim_status = True
+    async with rig.registered():
+        await are_said()
 
 
 async def test_term_sees_a_prepare_in_flight_through(rig: Rig) -> None:

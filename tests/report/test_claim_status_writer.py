@@ -16,7 +16,12 @@ from tests.holds.entries import chip, entry
 from trio_npu_dra.agent.devices.npu_status import ClaimStatusWritten
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.agent.report.claim_status_writer import REFUSED_SECONDS, write_claim_statuses
+from trio_npu_dra.agent.report.claim_status_writer import (
+    LATEST_SECONDS,
+    QUIET_SECONDS,
+    REFUSED_SECONDS,
+    write_claim_statuses,
+)
 from trio_npu_dra.agent.report.status_files import StatusFiles
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel
@@ -29,7 +34,7 @@ from trio_npu_dra.kit.base.errors import (
     NotFound,
     Unavailable,
 )
-from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.base.observable import LAZY_SECONDS, Observable
 
 SOON = 1.0
 """More than changes and repeated tries take."""
@@ -44,6 +49,7 @@ class Node:
     Attributes:
         error: What the API server answers.
         written: What it took, or refused.
+        times: When (trio's clock).
         events: What was told of that.
     """
 
@@ -56,6 +62,7 @@ class Node:
     )
     error: KubeError | None = None
     written: list[ResourceClaim] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
 
     async def apply(self, claim: ResourceClaim, *, manager: str, subresource: str) -> ResourceClaim:
@@ -63,6 +70,7 @@ class Node:
         await trio.lowlevel.checkpoint()
         assert (manager, subresource) == ("npu.huawei.com", "status")
         self.written.append(claim)
+        self.times.append(trio.current_time())
         if self.error is not None:
             raise self.error
         return claim
@@ -183,6 +191,51 @@ async def test_what_a_read_shows_counts(node: Node, autojump_clock: MockClock) -
     assert node.names == ["a", "a"]
 
 
+@pytest.mark.parametrize(
+    ("calls", "waits"),
+    [(1, QUIET_SECONDS), (5, 5 * QUIET_SECONDS / 2), (10_000, LATEST_SECONDS)],
+    ids=["one call", "a burst", "calls without end"],
+)
+async def test_a_write_waits_while_calls_come(
+    node: Node, autojump_clock: MockClock, calls: int, waits: float
+) -> None:
+    """For a while: no status waits for long."""
+    del autojump_clock
+    async with node.written_to(), trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            for _ in range(calls):
+                node.calls.set(node.calls.value + 1)
+                await trio.sleep(QUIET_SECONDS / 2)
+
+        since = trio.current_time()
+        nursery.start_soon(call)
+        async with node.ledger.exclusive():
+            node.ledger.put(entry("a"))
+            node.ledger.put(entry("b", 1))
+        await trio.sleep(2 * LATEST_SECONDS)
+        nursery.cancel_scope.cancel()
+    assert node.names == ["a", "b"]
+    for time in node.times:
+        assert waits <= time - since <= waits + LAZY_SECONDS + QUIET_SECONDS
+
+
+async def test_what_was_read_is_newer_than_a_file(node: Node, autojump_clock: MockClock) -> None:
+    """The claim was allocated anew while no daemon removed the file; `Ready` is so since then."""
+    del autojump_clock
+    await node.hold(entry("a"))
+    await node.restart()
+    (status,) = node.written[0].status.devices
+    long_ago = status.conditions[0].model_copy(update={"last_transition_time": "then"})
+    StatusFiles(node.ledger.state_folder).write(
+        "a", (status.model_copy(update={"conditions": (long_ago,)}),)
+    )
+    node.reported = Observable({"a": ()})
+    async with node.written_to():
+        assert node.names == ["a", "a"]
+    assert node.written[1].status.devices[0].conditions == (long_ago,)
+
+
 @pytest.mark.parametrize("error", [NotFound("gone"), Conflict("other"), Invalid("not allocated")])
 async def test_a_claim_that_is_another_one_is_forgotten(
     node: Node, autojump_clock: MockClock, error: KubeError
@@ -256,6 +309,9 @@ async def test_nothing_is_left_of_claims_that_ended(node: Node, autojump_clock: 
         async with node.ledger.exclusive():
             node.ledger.remove("a")
         await node.settle()
+        assert node.reported.value.keys() == {"b"}
+        node.reported.set({**node.reported.value, "never prepared": ()})
+        await trio.sleep(SOON)
         assert node.reported.value.keys() == {"b"}
     async with node.ledger.exclusive():
         node.ledger.remove("b")

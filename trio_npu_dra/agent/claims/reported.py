@@ -14,7 +14,7 @@ class StatusObserver:
     """Notes the status of our devices when a claim is read.
 
     Attributes:
-        reported: Gets the statuses of our devices by the claim's UID; without any it is absent.
+        reported: Gets the statuses of our devices by the claim's UID.
         driver_name: The driver of our devices.
     """
 
@@ -25,6 +25,4 @@ class StatusObserver:
         """Note the status of a claim."""
         uid = claim.metadata.uid or ""
         ours = tuple(one for one in claim.status.devices if one.driver == self.driver_name)
-        if ours != self.reported.value.get(uid, ()):
-            others = {key: one for key, one in self.reported.value.items() if key != uid}
-            self.reported.set(others | ({uid: ours} if ours else {}))
+        self.reported.set({**self.reported.value, uid: ours})

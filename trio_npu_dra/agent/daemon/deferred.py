@@ -99,6 +99,11 @@ async def report_chips(node: NodeContext, kube: KubeClient) -> None:
                 on_event=node.facts,
             )
             nursery.start_soon(statuses, kube, node.board, node.ledger, node.calls, node.reported)
+        else:
+            from trio_npu_dra.agent.report.status_files import StatusFiles
+
+            # A claim may be allocated anew meanwhile, without what was written before.
+            StatusFiles(node.ledger.state_folder).keep(())
         if settings.mindcluster_compat:
             from trio_npu_dra.agent.mindcluster.writers import follow_mindcluster
 

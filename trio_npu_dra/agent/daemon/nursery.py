@@ -134,7 +134,8 @@ async def _keep_claims(
         driver_name=settings.driver_name,
         pool_name=settings.node_name,
     )
-    reader = ObservedReader(kube, (StatusObserver(node.reported, settings.driver_name), contention))
+    statuses = StatusObserver(node.reported, settings.driver_name)
+    reader = ObservedReader(kube, (contention, *([statuses] if settings.claim_status else [])))
     after_reply = AfterReply()
     service.start_soon(after_reply.run)
     is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)

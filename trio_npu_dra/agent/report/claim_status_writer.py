@@ -1,7 +1,8 @@
 """Writes the status of claims: what their devices are, and whether they are ready.
 
 It writes once a claim is prepared, and when its facts change while it is held; the API server
-removes what it wrote with the allocation. No failure here reaches a prepare.
+removes what it wrote with the allocation. No failure here reaches a prepare. A write takes the
+event loop for as long as a prepare, so it waits while calls of the kubelet come, but not for long.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 import trio
 
@@ -42,24 +43,16 @@ log = logging.getLogger(__name__)
 REFUSED_SECONDS: Final = 600.0
 """Until the next try for a claim whose status the API server forbids."""
 
+QUIET_SECONDS: Final = 0.2
+"""How long no call of the kubelet was answered when the status of claims is written."""
+
+LATEST_SECONDS: Final = 2.0
+"""Until it is written although calls come."""
+
 _LACKS_RIGHT: Final = "resourceclaims/driver"
 """What the API server names if only that right is missing; it calls the claim invalid (422)."""
 
 _STUCK_SECONDS: Final = 60.0  # one request, which has a deadline of its own
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """What the status of a claim is to say; made of the other fields."""
-
-    statuses: Statuses
-    entry: Entry
-    board: Board
-    levels: Levels
-
-    def is_made_of(self, entry: Entry, board: Board, levels: Levels) -> bool:
-        """Whether it still is, as these are replaced when they change."""
-        return self.entry is entry and self.board is board and self.levels is levels
 
 
 async def write_claim_statuses(
@@ -96,17 +89,15 @@ async def write_claim_statuses(
         ledger=ledger,
         reported=reported,
         driver_name=driver_name,
+        calls=calls,
         host=host,
         on_event=on_event,
         files=StatusFiles(ledger.state_folder),
     )
     writer.read_files()
     async with trio.open_nursery() as nursery:
-        # A moment later: replies go first, and of a burst of calls all.
-        lazily = partial(derive, lazily=[ledger.holds, calls])
-        await nursery.start(lazily, writer.wanted, writer.look, board)
-        nursery.start_soon(writer.notice, writer.wanted)
-        nursery.start_soon(writer.notice, reported)
+        follow = partial(derive, lazily=[ledger.holds, calls, reported])
+        await nursery.start(follow, writer.news, writer.count_news, board)
         await writer.run()
 
 
@@ -115,7 +106,7 @@ class _Writer:
     """The state of one `write_claim_statuses`.
 
     Attributes:
-        wanted: By the claim's UID.
+        news: Changes when something may have to be written.
         noted: What the files say.
         not_before: When to try again for claims that the API server forbids (trio's clock).
         is_refused: Whether it has forbidden the last one; the log says so once.
@@ -124,16 +115,16 @@ class _Writer:
     client: KubeClient
     board: Observable[Board]
     ledger: Ledger
+    calls: Observable[int]
     reported: Observable[Mapping[str, Statuses]]
     driver_name: str
     host: Host
     on_event: Callable[[ClaimStatusWritten], object]
     files: StatusFiles
-    wanted: Observable[Mapping[str, _Wanted]] = field(default_factory=lambda: Observable({}))
+    news: Observable[int] = field(default_factory=lambda: Observable(0))
     noted: dict[str, Statuses] = field(default_factory=dict)
     not_before: dict[str, float] = field(default_factory=dict)
     is_refused: bool = False
-    changed: trio.Event = field(default_factory=trio.Event)
     retry: Retry = field(default_factory=lambda: Retry("writing the status of claims", log))
 
     def read_files(self) -> None:
@@ -141,56 +132,68 @@ class _Writer:
         for uid in self.ledger.by_uid:
             if (found := self.files.read(uid)) is not None:
                 self.noted[uid] = found
-        self.reported.set(
-            {**self.reported.value, **{uid: one for uid, one in self.noted.items() if one}}
-        )
-        self._remove_files()
+        written = {uid: one for uid, one in self.noted.items() if one}
+        self.reported.set({**written, **self.reported.value})  # a claim that was read is newer
+        self.files.keep(self.ledger.by_uid.keys())
 
-    def look(self) -> Mapping[str, _Wanted]:
-        """What each prepared claim is to say; what has not changed is kept."""
-        board, found = self.board.value, dict[str, _Wanted]()
-        levels = read_levels(self.host, board.chips)
-        for uid, entry in self.ledger.by_uid.items():
-            is_prepared = entry.state is EntryState.READY and entry.knows_its_chips
-            if entry.holder.kind is not HolderKind.CLAIM or not is_prepared:
-                continue
-            known = self.wanted.value.get(uid)
-            if known is None or not known.is_made_of(entry, board, levels):
-                statuses = device_statuses(entry, board, levels, driver_name=self.driver_name)
-                known = _Wanted(statuses=statuses, entry=entry, board=board, levels=levels)
-            if known.statuses:
-                found[uid] = known
-        return found
-
-    async def notice(self, source: Observable[Any]) -> None:
-        """Wake `run` at each change."""
-        async for _ in source.changes():
-            self.changed.set()
+    def count_news(self) -> int:
+        """One more than before."""
+        return self.news.value + 1
 
     async def run(self) -> NoReturn:
         """Write what differs, claim by claim, with the newest facts of each."""
         while True:
-            self.changed = trio.Event()
+            seen = self.news.value
             try:
                 await self._catch_up()
             except KubeError as error:
                 await trio.sleep(self.retry.failed(error))
                 continue
-            tries = (self.not_before[uid] for uid in self.wanted.value if uid in self.not_before)
-            with trio.move_on_at(min(tries, default=inf)):
-                await self.changed.wait()
+            with trio.move_on_at(min(self.not_before.values(), default=inf)):
+                await self.news.wait_for_other(seen)
 
     async def _catch_up(self) -> None:
+        latest = trio.current_time() + LATEST_SECONDS
+        answered = await self._wait_for_quiet(latest)
         self._forget_ended()
-        for uid in self.wanted.value:
-            if (wanted := self.wanted.value.get(uid)) is None:
-                continue  # it ended meanwhile
-            known = self.reported.value.get(uid, ())
-            if say_the_same(wanted.statuses, known):
-                self.not_before.pop(uid, None)
-                self._note(uid, known)
-            elif self.not_before.get(uid, -inf) <= trio.current_time():
-                await self._write(wanted.entry, stamped(wanted.statuses, known, time.time()))
+        levels = read_levels(self.host, self.board.value.chips)
+        for uid in [*self.ledger.by_uid]:
+            if self.calls.value != answered:
+                answered = await self._wait_for_quiet(latest)
+            entry = self.ledger.by_uid.get(uid)
+            if entry is not None and (statuses := self._due(entry, levels)):
+                await self._write(entry, statuses)
+
+    async def _wait_for_quiet(self, latest: float) -> int:
+        """Wait until no calls come, and until *latest* (trio's clock) at most.
+
+        Returns:
+            How many calls were answered until then.
+        """
+        while (now := trio.current_time()) < latest:
+            answered = self.calls.value
+            with trio.move_on_at(min(now + QUIET_SECONDS, latest)):
+                await self.calls.wait_for_other(answered)
+            if self.calls.value == answered:
+                break
+        return self.calls.value
+
+    def _due(self, entry: Entry, levels: Levels) -> Statuses:
+        """What to write of a claim now; empty if nothing."""
+        wanted: Statuses = ()
+        is_prepared = entry.state is EntryState.READY and entry.knows_its_chips
+        if entry.holder.kind is HolderKind.CLAIM and is_prepared:
+            wanted = device_statuses(entry, self.board.value, levels, driver_name=self.driver_name)
+        known = self.reported.value.get(entry.uid, ())
+        if not wanted or say_the_same(wanted, known):
+            self.not_before.pop(entry.uid, None)
+            if wanted:
+                self._note(entry.uid, known)
+            return ()
+        if self.not_before.get(entry.uid, -inf) > trio.current_time():
+            return ()
+        # A read may have shown the claim as it was before the last write.
+        return stamped(wanted, known or self.noted.get(entry.uid, ()), time.time())
 
     async def _write(self, entry: Entry, statuses: Statuses) -> None:
         holder, fields = entry.holder, {"claim": str(entry), "uid": entry.uid}
@@ -241,7 +244,7 @@ class _Writer:
             log.warning("what the status of a claim says is not noted: %s", error)
 
     def _forget_ended(self) -> None:
-        ended = {*self.noted, *self.not_before} - self.ledger.by_uid.keys()
+        ended = {*self.noted, *self.not_before, *self.reported.value} - self.ledger.by_uid.keys()
         if not ended:
             return
         for uid in ended:
@@ -249,10 +252,4 @@ class _Writer:
             self.not_before.pop(uid, None)
         kept = {uid: one for uid, one in self.reported.value.items() if uid not in ended}
         self.reported.set(kept)
-        self._remove_files()
-
-    def _remove_files(self) -> None:
-        try:
-            self.files.keep(self.ledger.by_uid.keys())
-        except StorageError as error:
-            log.warning("files of ended claims stay: %s", error)
+        self.files.keep(self.ledger.by_uid.keys())

@@ -7,6 +7,7 @@ reads the claim.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from trio_npu_dra.agent.report.claim_status import Statuses
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import StorageError
+
+log = logging.getLogger(__name__)
 
 _FOLDER: Final = "statuses"
 _MODE: Final = 0o700
@@ -52,17 +55,16 @@ class StatusFiles:
         storage.write_atomic(self._path(uid), content.encode(), sync=False)
 
     def keep(self, uids: Collection[str]) -> None:
-        """Remove the files of all other claims, and unfinished files of killed writers.
-
-        Raises:
-            StorageError: The folder cannot be read, or a file not be removed.
-        """
-        storage.remove_unfinished(self._folder, "")
-        with storage.translated(f"read {self._folder}"):
-            paths = list(self._folder.iterdir()) if self._folder.exists() else []
-        for path in paths:
-            if path.suffix == _SUFFIX and path.stem not in uids:
-                storage.remove(path)
+        """Remove the files of all other claims, and unfinished files of killed writers."""
+        try:
+            storage.remove_unfinished(self._folder, "")
+            with storage.translated(f"read {self._folder}"):
+                paths = list(self._folder.iterdir()) if self._folder.exists() else []
+            for path in paths:
+                if path.suffix == _SUFFIX and path.stem not in uids:
+                    storage.remove(path)
+        except StorageError as error:
+            log.warning("files of ended claims stay: %s", error)
 
     def _path(self, uid: str) -> Path:
         return self._folder / f"{uid}{_SUFFIX}"
