@@ -4,6 +4,7 @@ import fcntl
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -25,6 +26,24 @@ def test_a_write_replaces_the_whole_file_and_leaves_nothing_beside_it(tmp_path: 
 
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_containers_have_keeps_its_inode(tmp_path: Path) -> None:
+    """It gets content and mode, and none of both if it has them."""
+    path = tmp_path / "a.json"
+    storage.write_in_place(path, b"a much longer old content", mode=0o644)
+    path.chmod(0o600)
+    inode = path.stat().st_ino
+
+    for content in (b"new", b"old"):
+        storage.write_in_place(path, content, mode=0o644)
+
+        before = path.stat()
+        assert path.read_bytes() == content
+        assert (before.st_ino, stat.S_IMODE(before.st_mode)) == (inode, 0o644)
+        storage.write_in_place(path, content, mode=0o644)
+        assert path.stat().st_ctime_ns == before.st_ctime_ns
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -72,8 +91,11 @@ def test_reading_and_removing_a_missing_file_is_no_error(tmp_path: Path) -> None
 # --- foreign things ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("write", [storage.write_atomic, storage.write_in_place])
 @pytest.mark.parametrize("kind", foreign.KINDS)
-def test_a_foreign_thing_is_not_read_and_gives_way_to_a_write(tmp_path: Path, kind: str) -> None:
+def test_a_foreign_thing_is_not_read_and_gives_way_to_a_write(
+    tmp_path: Path, kind: str, write: Callable[..., None]
+) -> None:
     """The driver follows no link and waits for no pipe; a folder's content stays."""
     path = tmp_path / "a.json"
     foreign.put(kind, path)
@@ -82,7 +104,7 @@ def test_a_foreign_thing_is_not_read_and_gives_way_to_a_write(tmp_path: Path, ki
     with pytest.raises(ForeignFile, match=rf"a.json is {foreign.KINDS[kind][1]}"):
         storage.read_bytes(path)
     assert not storage.holds(path, b"secret", mode=0o600)
-    storage.write_atomic(path, b"new")
+    write(path, b"new", mode=0o600)
 
     assert storage.read_bytes(path) == b"new"
     assert not victim.exists() or victim.read_text() == "secret"

@@ -229,3 +229,27 @@ async def test_an_address_that_changes_is_written_into_the_file_that_containers_
     assert found["requests"][0]["devices"] == [device("npu-2", "10.0.2.9/24")]
     assert found["metadata"]["generation"] == 2
     assert path.stat().st_ino == inode
+
+
+async def test_an_address_is_written_once_the_disk_takes_it(
+    node: NodeOnDisk, claims: NodeClaims, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The record has it already, when somebody gives the folder back."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    await claims.prepare([ref("a")])
+    keep = partial(keep_cdi_files, board=node.board, metadata=METADATA)
+    await nursery.start(keep, node.ledger(), node.cdi())
+    folder = node.state_folder / "device-metadata"
+    aside = folder.rename(node.root / "aside")
+    folder.symlink_to(aside)
+
+    node.board.set(with_addresses(9))
+    await trio.sleep(5.1)
+    assert node.record("uid-a")["metadata"]["npu"]["metadata"]["generation"] == 2
+    assert read(node)[0]["metadata"]["generation"] == 1
+    folder.unlink()
+    aside.rename(folder)
+    await trio.sleep(5.1)
+
+    assert read(node)[0]["requests"][0]["devices"] == [device("npu-2", "10.0.2.9/24")]

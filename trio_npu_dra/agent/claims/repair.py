@@ -132,9 +132,10 @@ class Repair:
                     self._cdi.metadata.remove_one(uid, request)  # of an earlier allocation
                 is_changed = self._renew_metadata(entry)
                 is_there = files.get(uid) and entry.metadata.keys() <= metadata.get(uid, set())
-                # The contents are read at the first look only: two versions would else rewrite
-                # each other's files in turns.
-                if is_first or is_changed or not is_there or entry.edits is None:
+                # The contents are read at the first look and after an error only: two versions
+                # would else rewrite each other's files in turns.
+                is_doubtful = is_first or is_changed or uid in self._problems
+                if is_doubtful or not is_there or entry.edits is None:
                     self._rewrite(self._ledger.entry(uid), is_first=is_first)
         with _noted(problems, "hooks"):
             self._cdi.remove_unused_hooks(one.edits for one in self._ledger.by_uid.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -78,11 +78,21 @@ def build_pool(
 
 def offer_attributes(
     offer: Offer, board: Board, shared_for_claims: Collection[str]
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """The attributes of an offer's device as the API has them, for containers that have it."""
     of_board = board.driver_version, board.multi_die_policy, frozenset(shared_for_claims)
-    attributes = build_device(_lasting(offer), *of_board).attributes
-    return {name: attribute.to_wire() for name, attribute in attributes.items()}
+    return _attributes_on_the_wire(offer, *of_board)
+
+
+@lru_cache(maxsize=64)
+def _attributes_on_the_wire(
+    offer: Offer,
+    driver_version: str | None,
+    multi_die_policy: str | None,
+    shared_for_claims: frozenset[str],
+) -> Mapping[str, Any]:
+    device = build_device(_lasting(offer), driver_version, multi_die_policy, shared_for_claims)
+    return {name: attribute.to_wire() for name, attribute in device.attributes.items()}
 
 
 def _lasting(offer: Offer) -> Offer:

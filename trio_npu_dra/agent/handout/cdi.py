@@ -169,7 +169,6 @@ class CdiFolder(CdiFiles):
             StorageError: A folder cannot be read.
         """
         CdiFiles.remove_unfinished(self)
-        storage.remove_unfinished(self.metadata.folder, "")
         storage.remove_unfinished(self.root, library_hook.prefix(self.driver_name))
 
     def remove_unused_hooks(self, specs: Iterable[Mapping[str, Any] | None]) -> None:

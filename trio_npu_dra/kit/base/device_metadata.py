@@ -6,6 +6,7 @@ an object a line, one for each version that readers may know, the newest first.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,11 @@ from trio_npu_dra.kit.base.cdi import Edits
 
 _PLACE: Final = "/var/run/kubernetes.io/dra-device-attributes"
 _VERSIONS: Final = ("v1beta1", "v1alpha1")  # for readers of Kubernetes 1.37 and 1.36; equal content
+_HEADS: Final = tuple(
+    f'{{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/{version}",'.encode()
+    for version in _VERSIONS
+)
+_SUFFIX: Final = ".json"
 _FOLDER_MODE: Final = 0o700
 _MODE: Final = 0o644  # containers of any user
 
@@ -39,7 +45,7 @@ class MetadataFiles:
 
     def path(self, uid: str, request: str) -> Path:
         """The file of a claim's request; neither a UID nor a request has an underscore."""
-        return self.folder / f"{uid}_{request}.json"
+        return self.folder / f"{uid}_{request}{_SUFFIX}"
 
     def edits(self, uid: str, request: str, document: Mapping[str, Any]) -> Edits:
         """The CDI edits that bring the file of a request to a container."""
@@ -57,7 +63,8 @@ class MetadataFiles:
         """Write a claim's files, unless they are right.
 
         A file that is there keeps its inode, because containers have it mounted. It is not synced:
-        after a power cut it may be empty, until the driver prepares or repairs its claims.
+        after a power cut it may be empty, and after a crash a part of it there, until the driver
+        prepares or repairs its claims.
 
         Raises:
             StorageError: The disk is full, read-only, or fails.
@@ -65,17 +72,9 @@ class MetadataFiles:
         if documents:
             storage.make_folder(self.folder, mode=_FOLDER_MODE)
         for request, document in documents.items():
-            lines = [
-                to_json(
-                    {
-                        "kind": "DeviceMetadata",
-                        "apiVersion": f"metadata.resource.k8s.io/{version}",
-                        **document,
-                    }
-                )
-                for version in _VERSIONS
-            ]
-            storage.write_in_place(self.path(uid, request), b"\n".join((*lines, b"")), mode=_MODE)
+            content = to_json(document)[1:] + b"\n"  # of each version
+            data = b"".join(head + content for head in _HEADS)
+            storage.write_in_place(self.path(uid, request), data, mode=_MODE)
 
     def remove(self, uid: str) -> None:
         """Remove a claim's files.
@@ -83,7 +82,7 @@ class MetadataFiles:
         Raises:
             StorageError: The disk refuses.
         """
-        for request in self.scan().get(uid, ()):
+        for request in self.scan(uid).get(uid, ()):
             self.remove_one(uid, request)
 
     def remove_one(self, uid: str, request: str) -> None:
@@ -94,8 +93,8 @@ class MetadataFiles:
         """
         storage.remove(self.path(uid, request))
 
-    def scan(self) -> dict[str, set[str]]:
-        """The requests that have a file, by the claims' UIDs.
+    def scan(self, uid: str = "") -> dict[str, set[str]]:
+        """The requests that have a file, by the claims' UIDs; those of claim *uid* alone if given.
 
         Raises:
             StorageError: The folder cannot be read.
@@ -103,13 +102,14 @@ class MetadataFiles:
         found: dict[str, set[str]] = {}
         with storage.translated(f"read {self.folder}"):
             try:
-                names = [path.name for path in self.folder.iterdir()]
+                names = os.listdir(self.folder)  # noqa: PTH208 - a Path for each costs more
             except FileNotFoundError:
                 return {}
         for name in names:
-            uid, line, request = name.removesuffix(".json").partition("_")
-            if line and name.endswith(".json"):
-                found.setdefault(uid, set()).add(request)
+            if name.startswith(uid) and name.endswith(_SUFFIX):
+                owner, line, request = name.removesuffix(_SUFFIX).partition("_")
+                if line:
+                    found.setdefault(owner, set()).add(request)
         return found
 
     def _container_path(self, request: str, document: Mapping[str, Any]) -> str:

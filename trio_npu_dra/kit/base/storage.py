@@ -99,25 +99,27 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def write_in_place(path: Path, data: bytes, *, mode: int) -> None:
-    """Give a file that containers have mounted another content, unless it has that: same inode.
+    """Give a file that containers may have mounted this content, unless it has that: same inode.
 
-    Whoever reads it meanwhile can see a part of each content. It is not synced.
+    Whoever reads it meanwhile can see a part of each content, and a killed process leaves that. It
+    is not synced.
 
     Raises:
         StorageError: The disk is full, read-only, or fails.
     """
-    if holds(path, data, mode=mode):
-        return
-    try:
-        descriptor, _ = open_file(path, os.O_WRONLY)
-    except (OSError, ForeignFile):  # there is none that a container could have
-        write_atomic(path, data, mode=mode, sync=False)
-        return
+    flags = os.O_RDWR | os.O_CREAT
     with translated(f"write {path}"):
         try:
-            os.fchmod(descriptor, mode)
-            _write_all(descriptor, data)
-            os.ftruncate(descriptor, len(data))
+            descriptor, found = open_file(path, flags)
+        except ForeignFile:  # no container of ours has it
+            remove(path)
+            descriptor, found = open_file(path, flags)
+        try:
+            if not has_form(found, mode=mode):
+                os.fchmod(descriptor, mode)
+            if found.st_size != len(data) or os.pread(descriptor, len(data), 0) != data:
+                _write_all(descriptor, data)
+                os.ftruncate(descriptor, len(data))
         finally:
             os.close(descriptor)
 
