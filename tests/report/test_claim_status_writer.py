@@ -24,7 +24,7 @@ from trio_npu_dra.agent.report.claim_status_writer import (
 )
 from trio_npu_dra.agent.report.status_files import StatusFiles
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.ascend.model import HEALTHY, Board, Chip, ChipHealth, Fault, FaultLevel
 from trio_npu_dra.kit.api.objects import DeviceStatus, ResourceClaim
 from trio_npu_dra.kit.base.errors import (
     Conflict,
@@ -35,6 +35,7 @@ from trio_npu_dra.kit.base.errors import (
     Unavailable,
 )
 from trio_npu_dra.kit.base.observable import LAZY_SECONDS, Observable
+from trio_npu_dra.kit.pool.pace import AT_ONCE, PER_SECOND
 
 SOON = 1.0
 """More than changes and repeated tries take."""
@@ -218,6 +219,23 @@ async def test_a_write_waits_while_calls_come(
     assert node.names == ["a", "b"]
     for time in node.times:
         assert waits <= time - since <= waits + LAZY_SECONDS + QUIET_SECONDS
+
+
+async def test_a_storm_of_changes_costs_few_writes(node: Node, autojump_clock: MockClock) -> None:
+    """As many as it costs slices; the last ones say what is true in the end."""
+    del autojump_clock
+    seconds, step = 10, 0.17  # no pass finds all as the last one did
+    async with node.written_to():
+        await node.hold(*(entry(f"uid-{number}", number) for number in range(4)))
+        for turn in range(int(seconds / step)):
+            health = ILL if turn % 2 else HEALTHY
+            chips = tuple(replace(chip(number), health=health) for number in range(4))
+            node.board.set(Board(chips=chips))
+            await trio.sleep(step)
+        await trio.sleep(SOON)
+    assert len(node.written) <= AT_ONCE + (seconds + 2 * SOON) * PER_SECOND
+    last = {one.metadata.name: one.status.devices[0].conditions[0] for one in node.written}
+    assert [one.status for one in last.values()] == ["False"] * 4
 
 
 async def test_what_was_read_is_newer_than_a_file(node: Node, autojump_clock: MockClock) -> None:

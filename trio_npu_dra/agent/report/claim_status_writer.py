@@ -37,6 +37,7 @@ from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError, StorageError
 from trio_npu_dra.kit.base.observable import Observable, derive
+from trio_npu_dra.kit.pool import ChangePace
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +126,7 @@ class _Writer:
     noted: dict[str, Statuses] = field(default_factory=dict)
     not_before: dict[str, float] = field(default_factory=dict)
     is_refused: bool = False
+    pace: ChangePace = field(default_factory=ChangePace)
     retry: Retry = field(default_factory=lambda: Retry("writing the status of claims", log))
 
     def read_files(self) -> None:
@@ -163,6 +165,8 @@ class _Writer:
             entry = self.ledger.by_uid.get(uid)
             if entry is not None and (statuses := self._due(entry, levels)):
                 await self._write(entry, statuses)
+                self.pace.note_change()
+                await trio.sleep(self.pace.delay())
 
     async def _wait_for_quiet(self, latest: float) -> int:
         """Wait until no calls come, and until *latest* (trio's clock) at most.

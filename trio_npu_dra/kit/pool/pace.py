@@ -1,6 +1,7 @@
-"""How fast the publisher writes: its changes of the pool, and its repairs of other people's edits.
+"""How fast a driver writes what has changed, and how fast it repairs other people's edits.
 
-Every watcher of ResourceSlices receives each write, and needs only the newest pool.
+Every watcher of ResourceSlices receives each write, and needs only the newest pool; so it is with
+other objects that many watch.
 """
 
 from __future__ import annotations
