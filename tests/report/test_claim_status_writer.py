@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,14 +18,24 @@ from trio_npu_dra.agent.devices.npu_status import ClaimStatusWritten
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.agent.report.claim_status_writer import (
+    AGAIN_SECONDS,
     LATEST_SECONDS,
     QUIET_SECONDS,
-    REFUSED_SECONDS,
     write_claim_statuses,
 )
 from trio_npu_dra.agent.report.status_files import StatusFiles
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import HEALTHY, Board, Chip, ChipHealth, Fault, FaultLevel
+from trio_npu_dra.ascend.model import (
+    HEALTHY,
+    Board,
+    Chip,
+    ChipFamily,
+    ChipHealth,
+    Fault,
+    FaultLevel,
+)
+from trio_npu_dra.ascend.root_info import ROOT_INFO
+from trio_npu_dra.ascend.traits import TOPOLOGY_FOLDER
 from trio_npu_dra.kit.api.objects import DeviceStatus, ResourceClaim
 from trio_npu_dra.kit.base.errors import (
     Conflict,
@@ -238,6 +249,26 @@ async def test_a_storm_of_changes_costs_few_writes(node: Node, autojump_clock: M
     assert [one.status for one in last.values()] == ["False"] * 4
 
 
+async def test_levels_that_come_later_are_written(node: Node, autojump_clock: MockClock) -> None:
+    """Nothing tells of the root info of a 950, which a tool of Huawei's writes some time."""
+    del autojump_clock
+    levels = [{"net_layer": 0}]
+    topology = node.host.host_root / f"{TOPOLOGY_FOLDER[1:]}/atlas_950.json"
+    root_info = node.host.host_root / ROOT_INFO[1:]
+    for path in (topology, root_info):
+        path.parent.mkdir(parents=True)
+    topology.write_text("{}")
+    node.board.set(with_npu(chip(0, ChipFamily.ASCEND_950)))
+    async with node.written_to():
+        await node.hold(entry("a"))
+        rank = {"device_id": 0, "level_list": levels}
+        info = {"version": "2.0", "topo_file_path": f"{TOPOLOGY_FOLDER}/{topology.name}"}
+        root_info.write_text(json.dumps(info | {"rank_list": [rank]}))
+        await trio.sleep(AGAIN_SECONDS + SOON)
+    found = [claim.status.devices[0].data for claim in node.written]
+    assert [one.get("levels") for one in found] == [None, levels]
+
+
 async def test_what_was_read_is_newer_than_a_file(node: Node, autojump_clock: MockClock) -> None:
     """The claim was allocated anew while no daemon removed the file; `Ready` is so since then."""
     del autojump_clock
@@ -263,7 +294,7 @@ async def test_a_claim_that_is_another_one_is_forgotten(
     node.error = error
     async with node.written_to():
         await node.hold(entry("a"))
-        await trio.sleep(2 * REFUSED_SECONDS)
+        await trio.sleep(2 * AGAIN_SECONDS)
         assert node.names == ["a"]
         await node.become(replace(chip(0), health=ILL))
         assert node.names == ["a", "a"]
@@ -288,11 +319,11 @@ async def test_a_missing_right_is_said_once_and_tried_later(
         await node.become(replace(chip(0), health=ILL))
         assert node.names == ["a", "b"]
         assert StatusFiles(node.ledger.state_folder).read("a") == ()
-        await trio.sleep(REFUSED_SECONDS)
+        await trio.sleep(AGAIN_SECONDS)
         assert node.names == ["a", "b"] * 2
         node.error = None
-        await trio.sleep(REFUSED_SECONDS)
-        await trio.sleep(REFUSED_SECONDS)
+        await trio.sleep(AGAIN_SECONDS)
+        await trio.sleep(AGAIN_SECONDS)
     assert node.names == ["a", "b"] * 3
     assert node.written[-2].status.devices[0].conditions[0].status == "False"
     assert [

@@ -41,8 +41,9 @@ from trio_npu_dra.kit.pool import ChangePace
 
 log = logging.getLogger(__name__)
 
-REFUSED_SECONDS: Final = 600.0
-"""Until the next try for a claim whose status the API server forbids."""
+AGAIN_SECONDS: Final = 600.0
+"""Until the next try for a claim whose status the API server forbids, and the next look at all: no
+news tell of another root info."""
 
 QUIET_SECONDS: Final = 0.2
 """How long no call of the kubelet was answered when the status of claims is written."""
@@ -151,7 +152,8 @@ class _Writer:
             except KubeError as error:
                 await trio.sleep(self.retry.failed(error))
                 continue
-            with trio.move_on_at(min(self.not_before.values(), default=inf)):
+            look_at = trio.current_time() + AGAIN_SECONDS
+            with trio.move_on_at(min([look_at, *self.not_before.values()])):
                 await self.news.wait_for_other(seen)
 
     async def _catch_up(self) -> None:
@@ -227,7 +229,7 @@ class _Writer:
         self._note(entry.uid, statuses)
 
     def _put_off(self, entry: Entry, error: KubeError) -> None:
-        self.not_before[entry.uid] = trio.current_time() + REFUSED_SECONDS
+        self.not_before[entry.uid] = trio.current_time() + AGAIN_SECONDS
         self._note(entry.uid, ())
         if not self.is_refused:
             self.is_refused = True
