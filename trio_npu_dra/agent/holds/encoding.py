@@ -118,19 +118,7 @@ def parse(data: bytes, *, uid: str) -> Entry:
     Raises:
         RecordCorrupt: It is no record, or one of another holder.
     """
-    if not data:
-        raise RecordCorrupt("it is empty")
-    try:
-        stored = from_json(data)
-        record = _WireRecord.model_validate_json(data)  # its errors speak of JSON, not of Python
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise RecordCorrupt(f"{_age(stored)}{place}: {first['msg']}") from None
-    except ValueError as error:
-        raise RecordCorrupt(f"the whole: Invalid JSON: {error}") from None
-    if record.claim.uid != uid:
-        raise RecordCorrupt(f"claim.uid={record.claim.uid!r} does not fit the file's name")
+    record, stored = _record(data, uid), from_json(data)
     kind, edits = stored.get("kind", HolderKind.CLAIM), stored.get("edits")
     allocation, devices = _devices(record, stored)
     return Entry(
@@ -152,8 +140,26 @@ def parse(data: bytes, *, uid: str) -> Entry:
     )
 
 
-def _age(stored: Any) -> str:
+def _record(data: bytes, uid: str) -> _WireRecord:
+    """What makes it a record of the holder; all else may be as it likes."""
+    if not data:
+        raise RecordCorrupt("it is empty")
+    try:
+        record = _WireRecord.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise RecordCorrupt(f"{_age(data)}{place}: {first['msg']}") from None
+    if record.claim.uid != uid:
+        raise RecordCorrupt(f"claim.uid={record.claim.uid!r} does not fit the file's name")
+    return record
+
+
+def _age(data: bytes) -> str:
     """Say that a record has a newer format, if it has."""
+    stored = None
+    with suppress(ValueError):
+        stored = from_json(data)
     version = stored.get("version") if isinstance(stored, dict) else None
     is_newer = isinstance(version, int) and version > FORMAT
     return f"format {version} is of a newer driver, this one knows {FORMAT}: " if is_newer else ""
@@ -287,7 +293,7 @@ def checked(entry: Entry) -> bytes:
             f"{len(data)} bytes, at most {limit} are read back, and {_largest_part(entry)}"
         )
     try:
-        parse(data, uid=entry.uid)
+        _record(data, entry.uid)
     except RecordCorrupt as error:
         raise RecordRefused(
             f"the record of {entry.holder.titled} could not be read back ({error})"

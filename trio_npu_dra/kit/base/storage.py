@@ -76,10 +76,10 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = Tru
 
 def _write_once(path: Path, data: bytes, mode: int, sync: bool) -> None:
     temporary = f"{path.parent}/.{path.name}.{os.urandom(4).hex()}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, mode)
     try:
         try_lock(descriptor)  # says that its writer is alive, see remove_unfinished
-        os.fchmod(descriptor, mode)
+        _set_mode(descriptor, os.fstat(descriptor), mode)
         _write_all(descriptor, data)
         if sync:
             os.fsync(descriptor)
@@ -90,6 +90,12 @@ def _write_once(path: Path, data: bytes, mode: int, sync: bool) -> None:
         raise
     finally:
         os.close(descriptor)
+
+
+def _set_mode(descriptor: int, found: os.stat_result, mode: int) -> None:
+    """Give a file its mode, unless it has that: a new one has what the umask left."""
+    if not has_form(found, mode=mode):
+        os.fchmod(descriptor, mode)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -107,18 +113,17 @@ def write_in_place(path: Path, data: bytes, *, mode: int) -> None:
     Raises:
         StorageError: The disk is full, read-only, or fails.
     """
-    flags = os.O_RDWR | os.O_CREAT
     with translated(f"write {path}"):
         try:
-            descriptor, found = open_file(path, flags)
+            descriptor, found = open_file(path, os.O_RDWR | os.O_CREAT, mode=mode)
         except ForeignFile:  # no container of ours has it
             remove(path)
-            descriptor, found = open_file(path, flags)
+            descriptor, found = open_file(path, os.O_RDWR | os.O_CREAT, mode=mode)
         try:
-            if not has_form(found, mode=mode):
-                os.fchmod(descriptor, mode)
+            _set_mode(descriptor, found, mode)
             if found.st_size != len(data) or os.pread(descriptor, len(data), 0) != data:
                 _write_all(descriptor, data)
+            if found.st_size > len(data):
                 os.ftruncate(descriptor, len(data))
         finally:
             os.close(descriptor)
@@ -273,8 +278,10 @@ def has_form(found: os.stat_result, *, mode: int) -> bool:
     return found.st_mode == stat.S_IFREG | mode and found.st_uid == os.geteuid()
 
 
-def open_file(path: Path, flags: int, *, any_owner: bool = False) -> tuple[int, os.stat_result]:
-    """Open a regular file of this user.
+def open_file(
+    path: Path, flags: int, *, any_owner: bool = False, mode: int = 0o600
+) -> tuple[int, os.stat_result]:
+    """Open a regular file of this user, or make one with this mode if *flags* say so.
 
     Returns:
         The descriptor, which the caller closes, and the status of the open file.
@@ -284,7 +291,7 @@ def open_file(path: Path, flags: int, *, any_owner: bool = False) -> tuple[int, 
         OSError: It cannot be opened.
     """
     try:
-        descriptor = os.open(path, flags | _SAFELY, 0o600)
+        descriptor = os.open(path, flags | _SAFELY, mode)
     except OSError as error:
         if error.errno in _REFUSED:
             _check(path, path.lstat(), any_owner=any_owner)
