@@ -60,6 +60,7 @@ def test_pods_have_the_order_of_their_job() -> None:
     [
         (pod("train-0", None), {}, "pod train-0 has no node yet"),
         (changed(TRAIN, status={"podIP": None}), {}, "pod train-0 has no address yet"),
+        (changed(TRAIN, status={"hostIP": None}), {}, "pod train-0 has no address yet"),
         (
             changed(TRAIN, status={"resourceClaimStatuses": []}),
             {},
@@ -113,7 +114,7 @@ def test_pods_are_missing() -> None:
 
 def test_a_pod_without_npus_has_no_rank() -> None:
     """But a job needs one that has."""
-    leader = changed(pod("leader", "n0"), spec={"resourceClaims": []})
+    leader = changed(pod("leader", "n0"), spec={"resourceClaims": []}, status={"podIP": None})
     alone = gather(live([leader]), {}, 1)
     assert alone.lacks == ("no pod of the job has a claim for a device of npu.huawei.com",)
     looks_on = npu(3) | {"adminAccess": True}

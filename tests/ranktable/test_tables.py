@@ -130,6 +130,7 @@ def test_a_job_has_a_table_unless_hccl_would_refuse_it(one: tuple[ChipFamily, Jo
         (OLD, A1, "1.0"),
         (TWO_SUPER_PODS, A3, "1.2"),
         (super_pods(7, 7, ips=False), A3, "1.2"),
+        ([(pod("train-0", "n0"), [npu(n, A3, superPodId=7, sdid=n) for n in (0, 1)])], A3, "1.2"),
         (UB, A5, "2.0"),
     ],
 )
@@ -288,17 +289,23 @@ def test_levels_and_their_addresses_are_limited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "change"),
-    [(TWO_SERVERS, "device_ip"), (UB, "level_list"), (TWO_SUPER_PODS, "device_ip")],
+    ("job", "change", "said"),
+    [
+        (TWO_SERVERS, "device_ip", "over several servers"),
+        (UB, "level_list", "rank_list.2.level_list"),
+        (TWO_SUPER_PODS, "device_ip", "over several super pods"),
+    ],
 )
-def test_a_refusal_names_the_rank(job: Job, change: str) -> None:
+def test_a_refusal_names_the_rank(job: Job, change: str, said: str) -> None:
     """The one that is wrong, and no other."""
     table = made(job)
     of_servers = (one for server in table.get("server_list", ()) for one in server["device"])
     ranks = table.get("rank_list") or [*of_servers]
     ranks[2][change] = None
     traits = form_of(ranks_of(gathered(job).members)).traits
-    assert {one.rank for one in refusals(table, traits)} - {None} == {2}
+    found = refusals(table, traits)
+    assert {one.rank for one in found} - {None} == {2}
+    assert said in found[0].text
 
 
 def test_super_pods_stay_together() -> None:
@@ -309,10 +316,12 @@ def test_super_pods_stay_together() -> None:
 
 
 def test_addresses_are_of_the_family_that_most_npus_have() -> None:
-    """And all NPUs have one, or none where HCCL needs none."""
+    """IPv4 first; and all NPUs have one, or none where HCCL needs none."""
     both = [
         npu(n, ips=[*([f"10.20.0.{n + 1}/24"] if n else []), f"fd00::{n + 1}/64"]) for n in range(3)
     ]
+    (server,) = made([(pod("train-0", "n0"), both[1:])])["server_list"]
+    assert [device["device_ip"] for device in server["device"]] == ["10.20.0.2", "10.20.0.3"]
     (server,) = made([(pod("train-0", "n0"), both)])["server_list"]
     assert [device["device_ip"] for device in server["device"]] == ["fd00::1", "fd00::2", "fd00::3"]
     (server,) = made([(pod("train-0", "n0"), [*both, npu(3)])])["server_list"]
@@ -326,7 +335,7 @@ def test_a_host_address_is_only_beside_those_of_npus_and_on_a3() -> None:
         (pod(of.metadata.name, of.spec.node_name, host="fd00::1"), devices)
         for of, devices in TWO_SUPER_PODS
     ]
-    for job in (super_pods(7, 7, ips=False), TWO_SERVERS, of_v6):
+    for job in (super_pods(7, 7, ips=False), TWO_SERVERS, of_v6, [*TWO_SUPER_PODS[:2], *of_v6[2:]]):
         assert not any("host_ip" in server for server in made(job)["server_list"])
 
 
@@ -344,8 +353,11 @@ def test_super_pods_are_cut_into_blocks() -> None:
     pods = made(TWO_SUPER_PODS, block=4)["super_pod_list"]
     assert [one["super_pod_id"] for one in pods] == ["7-0", "7-1", "8-0", "8-1"]
     assert len(made(TWO_SUPER_PODS, block=8)["super_pod_list"]) == 2
-    with pytest.raises(ConfigError, match="=6: node n1 would be in two logical super pods"):
-        made(TWO_SUPER_PODS, block=6)
+    for block in (5, 6, 7):
+        with pytest.raises(
+            ConfigError, match=f"={block}: node n1 would be in two logical super pods"
+        ):
+            made(TWO_SUPER_PODS, block=block)
     with pytest.raises(ConfigError, match=r"=2: is for form 1\.2, and the job has form 1\.0"):
         made(TWO_SERVERS, block=2)
 
@@ -361,11 +373,11 @@ def test_super_pods_are_cut_into_blocks() -> None:
         ([(pod("train-0", "n0"), [npu(0, A5)])], "NPU 0 of pod train-0 on node n0 has no levels"),
         (
             [*super_pods(7), (pod("train-1", "n1"), [npu(0, A3, superPodId=7)])],
-            "NPU 0 of pod train-1 on node n1 has no super pod or no SDID",
+            "NPU 0 of pod train-1 on node n1 lacks its super pod or SDID",
         ),
         (
             [*super_pods(7), (pod("train-1", "n1"), [npu(0, A3, sdid=9)])],
-            "NPU 0 of pod train-1 on node n1 has no super pod or no SDID",
+            "NPU 0 of pod train-1 on node n1 lacks its super pod or SDID",
         ),
     ],
 )

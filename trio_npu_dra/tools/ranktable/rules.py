@@ -43,7 +43,7 @@ def refusals(table: Wire, traits: RankTableTraits) -> list[Refusal]:
             return list(_in_rank_table(_RankTable.model_validate(table), traits))
         return list(_in_server_table(_ServerTable.model_validate(table), traits))
     except ValidationError as error:
-        return [_of_shape(one["loc"], one["msg"]) for one in error.errors(include_input=False)]
+        return [_of_shape(one["loc"], one["msg"]) for one in error.errors()]
 
 
 def advice(table: Wire) -> Iterator[str]:

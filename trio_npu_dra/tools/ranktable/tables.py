@@ -76,7 +76,8 @@ def form_of(ranks: Sequence[Rank]) -> Form:
     _need(
         ranks,
         lambda npu: npu.super_pod is not None and npu.sdid is not None,
-        "has no super pod or no SDID, and other NPUs of the job are in a super pod",
+        "lacks its super pod or SDID, which form 1.2 needs of each NPU; npu-smi info -t spod-info "
+        "shows both",
     )
     return Form(version="1.2", traits=traits, reason=f"that of {family} in super pods")
 
