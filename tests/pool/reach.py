@@ -38,7 +38,7 @@ class Reach(Transport):
         state: What the API server stores.
         asked: How many requests came, by verb or `dry-run`, also those that had no answer.
         deleted: The preconditions of each delete.
-        lag: Seconds after which a watch shows a change.
+        lag: Seconds after which a watch opens, and shows a change.
     """
 
     def __init__(self, state: ApiState) -> None:
@@ -84,6 +84,7 @@ class Reach(Transport):
         ends = trio.current_time() + float(call.query["timeoutSeconds"])
         assert ends < trio.current_time() + seconds
         version = int(call.query["resourceVersion"])
+        await trio.sleep(self.lag)
         yield b""
         while (events := await self._events(asked, call, version, ends)) is not None:
             await trio.sleep(self.lag)

@@ -131,8 +131,8 @@ async def test_a_change_does_not_wait_for_what_the_watch_shows(
     reach: Reach, autojump_clock: MockClock
 ) -> None:
     """A watch that shows nothing delays no fact."""
-    reach.lag = 1000.0
     async with settled(reach, devices(1)) as subject:
+        reach.lag = 1000.0
         for count in range(2, 8):
             subject.publish(devices(count))
             await trio.sleep(0.3)

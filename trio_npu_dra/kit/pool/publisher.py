@@ -204,8 +204,8 @@ class _Publisher:
         if self._pool.value == self._settled:
             await self._wait_for_own_writes()
         if self._pool.value == self._settled:
-            shown = self._view.objects.values()
-            if not (self._view.synced and self._slices.plan(shown, self._pool.value)):
+            shown = self._shown()
+            if shown is None or not self._slices.plan(shown, self._pool.value):
                 self._update_status(current=True, problem="")
                 self._on_event(PoolAccepted())  # the pool may have changed and changed back
                 return
@@ -233,8 +233,13 @@ class _Publisher:
 
     def _shown(self) -> Slices | None:
         """The slices as the watch shows them; None if it is known to be behind."""
-        is_behind = self._unshown or self._view.stale_since is not None
-        return None if self._settled is None or is_behind else (*self._view.objects.values(),)
+        is_behind = self._settled is None or self._unshown or not self._is_watching
+        return None if is_behind else (*self._view.objects.values(),)
+
+    @property
+    def _is_watching(self) -> bool:
+        """Whether a watch is open."""
+        return self._view.synced and self._view.stale_since is None
 
     async def _wait_for_own_writes(self) -> None:
         """Wait until the watch shows our writes, or for `_LAG_SECONDS`, or for other work.
@@ -243,15 +248,12 @@ class _Publisher:
         before looks as if the write had been undone, and would cost another list. But the watch may
         never show our version: another client can overwrite it before we have the answer.
         """
-        with trio.move_on_after(_LAG_SECONDS):
-            while (
-                self._unshown
-                and self._view.stale_since is None
-                and self._pool.value == self._settled
-            ):
+        with trio.move_on_after(_LAG_SECONDS) as lag:
+            while self._unshown and self._is_watching and self._pool.value == self._settled:
                 await self._news.wait()
                 self._news = trio.Event()
-        self._unshown.clear()
+        if lag.cancelled_caught:
+            self._unshown.clear()
 
     def _forget_shown(self) -> None:
         shown = {name: item.metadata.resource_version for name, item in self._view.objects.items()}
