@@ -10,7 +10,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from dev.arm64.container import IMAGE, container
 from dev.cluster import packages
-from dev.cluster.binaries import cache, locked
+from dev.cluster.binaries import cache, locked, workspace
 from dev.cluster.images import PYTHON_ARM64
 from dev.cluster.processes import run
 
@@ -62,7 +61,7 @@ def site() -> Path:
     place = cache() / f"site-arm64-{key}"
     with locked("site-arm64"):
         if not place.exists():
-            with tempfile.TemporaryDirectory(dir=cache(), prefix=".site-") as temp:
+            with workspace("site") as temp:
                 run(
                     # It compiles with this Python, which helps if it is of the same version.
                     *(sys.executable, "-m", "pip", "install", "--quiet", "--compile"),

@@ -76,7 +76,7 @@ class Build:
     def _build(self) -> None:
         began = time.monotonic()
         print(f"building {self.name} {self.version} into {self.place}", flush=True)
-        with tempfile.TemporaryDirectory(dir=cache(), prefix=f".{self.name}-") as temp:
+        with workspace(self.name) as temp:
             work, out = Path(temp, "work"), Path(temp, "out")
             work.mkdir()
             out.mkdir()
@@ -110,6 +110,11 @@ def cache() -> Path:
     place = Path(base) / "trio-npu-dra"
     place.mkdir(parents=True, exist_ok=True)
     return place
+
+
+def workspace(name: str) -> tempfile.TemporaryDirectory[str]:
+    """A folder in the cache to make something in; `leftovers` removes those of the killed."""
+    return tempfile.TemporaryDirectory(dir=cache(), prefix=f"trio-npu-dra-{os.getpid()}-{name}-")
 
 
 @contextmanager
@@ -238,7 +243,7 @@ def pause() -> Path:
     with locked("pause"):
         if not place.exists():
             compiler = shutil.which("cc") or "gcc"
-            with tempfile.TemporaryDirectory(dir=cache(), prefix=".pause-") as temp:
+            with workspace("pause") as temp:
                 run(compiler, "-Os", "-static", "-s", "-o", Path(temp, "pause"), source)
                 Path(temp).chmod(0o755)
                 shutil.copytree(temp, place)

@@ -17,7 +17,7 @@ from dev.cluster.api import ApiServer
 from dev.cluster.binaries import containerd, kubernetes
 from dev.cluster.cluster import Cluster
 from dev.cluster.control_plane import ControlPlane
-from dev.cluster.leftovers import left_of
+from dev.cluster.leftovers import left_of, remove_dead
 from dev.cluster.names import start_names
 from dev.cluster.network import Network
 from dev.cluster.node import Node
@@ -58,6 +58,7 @@ class BuiltCluster(Cluster):
         Raises:
             ClusterError: something did not start; the logs stay, the message says where.
         """
+        remove_dead()
         release = RELEASES[version]
         runtime = _build(release)
         identity = f"trio-npu-dra-{os.getpid()}-{secrets.token_hex(3)}"

@@ -1,10 +1,42 @@
-"""What an ended cluster may have left on the machine."""
+"""What clusters may have left on the machine: those that ended, and those that were killed.
+
+All that a killed one leaves is files and cgroups, for the rest ends with its processes. Their names
+begin with `trio-npu-dra-`, and then have the process that made them.
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 from dev.cluster import cgroups
+from dev.cluster.binaries import cache, locked
+
+PREFIX = "trio-npu-dra-"
+NAME = re.compile(rf"{PREFIX}(?P<pid>\d+)-.+")
+
+
+def remove_dead() -> None:
+    """Remove what clusters and builds left whose process was killed; logs that were kept stay."""
+    temp = Path(tempfile.gettempdir())
+    with locked("leftovers"):
+        for path in (*temp.iterdir(), *cache().iterdir(), *cgroups.beginning_with(PREFIX)):
+            made = NAME.fullmatch(path.name)
+            if made and not Path("/proc", made["pid"]).exists() and not _is_kept(path):
+                remove_left(path.name)
+
+
+def remove_left(identity: str) -> None:
+    """Remove the folders and the cgroup of that name, if they are there."""
+    cgroups.remove(identity)
+    for parent in (Path(tempfile.gettempdir()), cache()):
+        if (folder := parent / identity).exists():
+            # A killed test may have left files that not even root can remove.
+            subprocess.run(["chattr", "-R", "-f", "-i", folder], check=False)
+            shutil.rmtree(folder)
 
 
 def left_of(identity: str) -> list[str]:
@@ -15,6 +47,11 @@ def left_of(identity: str) -> list[str]:
             if identity in _text(process / name):
                 left.append(f"{name} ({_text(process / 'cmdline')}) of process {process.name}")
     return left
+
+
+def _is_kept(folder: Path) -> bool:
+    """Whether nothing but logs is there."""
+    return folder.exists() and [path.name for path in folder.iterdir()] == ["logs"]
 
 
 def _text(path: Path) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.cluster.binaries import cache, locked
+from dev.cluster.binaries import cache, locked, workspace
 from dev.cluster.cluster import Cluster
 from dev.cluster.deploy import OVERLAY, ROOT
 from dev.cluster.driver import IMAGE, NAME
@@ -81,7 +80,7 @@ class Past:
             raise ClusterError(
                 f"commit {self.commit} is not in the clone {ROOT}: git fetch --unshallow"
             ) from absent
-        with tempfile.TemporaryDirectory(dir=cache(), prefix=".tree-") as temp:
+        with workspace("tree") as temp:
             tree, archive = Path(temp, "tree"), Path(temp, "tree.tar")
             tree.mkdir()
             run("git", "archive", f"--output={archive}", self.commit, cwd=ROOT)
