@@ -36,14 +36,14 @@ coverage *arguments: (test "--cov" arguments)
 chart *arguments:
     python -m pytest tests/helm {{arguments}}
 
-# test on real Kubernetes: kind's if it is there, else version by version, built here (`--on built|kind`);
-# root, Debian, long
+# test on real Kubernetes: on kind if it is there, else on kind and on clusters that are built here
+# (`--on kind|all`); root, Debian, long
 e2e *arguments:
     python -m dev.cluster.suite {{arguments}}
 
-# a cluster of kind with the driver on simulated boards: `up`; `load` rebuilds the driver; `down`
-kind command:
-    python -m dev.kind {{command}}
+# a cluster of kind with the driver on simulated boards: `up`; `load` rebuilds the driver; `kubectl`; `down`
+kind command *arguments:
+    python -m dev.kind {{command}} {{arguments}}
 
 # build the image for arm64 and run it, the demo and tests there, emulated; root, Debian, minutes
 arm64 *arguments:

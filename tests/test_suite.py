@@ -10,9 +10,11 @@ from dev.cluster.suite import (
     CLUSTER,
     CONFORMANCE,
     E2E,
+    OWN_DOCKER,
     RIGHTS,
     last_session,
     on_kind,
+    part_on_kind,
     sessions_of,
 )
 
@@ -22,7 +24,7 @@ def test_suite_runs_once_on_kind() -> None:
     assert on_kind().arguments == ("--on=kind", "tests/e2e")
 
 
-def test_suite_runs_on_every_version_that_is_built() -> None:
+def test_suite_runs_on_kind_and_on_every_version_that_is_built() -> None:
     """All tests run on the default version, in parallel sessions; on others the marked ones."""
     sessions = {
         version: [each.arguments for each in sessions_of(release, Path("R"))]
@@ -30,7 +32,10 @@ def test_suite_runs_on_every_version_that_is_built() -> None:
     }
     *shares, conformance = sessions.pop(DEFAULT)
     assert conformance == (str(CONFORMANCE),)
-    assert {CLUSTER, CONFORMANCE} == {*CLUSTER.parent.glob("test_*.py")}
+    assert {CLUSTER, CONFORMANCE, OWN_DOCKER} == {*CLUSTER.parent.glob("test_*.py")}
+    on, *share = part_on_kind(Path("R")).arguments
+    assert on == "--on=kind"
+    shares.append(tuple(share))
     assert all(share[-2:] == (str(RIGHTS), "--rights=R") for share in shares)
     once = Counter(path for share in shares for path in share[:-2])
     assert once == Counter(map(str, [CLUSTER, *({*E2E.glob("test_*.py")} - {RIGHTS})]))

@@ -9,16 +9,15 @@ import hashlib
 import re
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.cluster.binaries import cache, locked, pause
+from dev.cluster.binaries import cache, locked, pause, workspace
 from dev.cluster.processes import ClusterError, run
-from dev.cluster.registry import Registry
+from dev.cluster.registry import Registry, storage
 
 HERE = Path(__file__).parent
 SUITE = "trixie"
@@ -94,7 +93,7 @@ class Base:
     def _build(self) -> None:
         began = time.monotonic()
         print(f"making the image {self.name}", flush=True)
-        with tempfile.TemporaryDirectory(dir=cache(), prefix=".image-") as temp:
+        with workspace("image") as temp:
             context = Path(temp)
             if self.fill:
                 self.fill(context)
@@ -205,7 +204,7 @@ def build_driver_image(context: Path, *, target: str | None = None, tag: str) ->
 
 def lay_out(tag: str, folder: Path) -> None:
     """Write the files of an image of our storage into a folder."""
-    with tempfile.TemporaryDirectory(dir=cache(), prefix=".image-") as context:
+    with workspace("image") as context:
         Path(context, "Containerfile").write_text(f"FROM {tag}\n")
         options = (*building(OURS), "--output", f"type=local,dest={folder}")
         with locked("images"):
@@ -224,7 +223,7 @@ def push(tag: str, registry: Registry, name: str) -> None:
     `ubuntu` is `library/ubuntu:latest`.
     """
     name = re.sub(r"^[^/]+\.[^/]+/", "", name)
-    stamp = cache() / "registry" / f"{name.replace('/', '_')}.id"
+    stamp = storage() / f"{name.replace('/', '_')}.id"
     identity = image_id(tag)
     with locked("registry"):
         if stamp.exists() and stamp.read_text() == identity:
@@ -279,7 +278,7 @@ def invocation(
     mounts is as short-lived.
     """
     policy = ("--signature-policy", HERE / "policy.json")
-    with tempfile.TemporaryDirectory(prefix="trio-npu-dra-buildah-") as temp:
+    with workspace("buildah") as temp:
         yield [
             *(*within, *storage.within, "unshare", "--mount", "--propagation", "private", "--"),
             *("buildah", "--root", cache() / storage.named("buildah"), "--runroot", temp),

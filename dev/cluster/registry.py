@@ -13,12 +13,29 @@ from dev.cluster.processes import Program, wait_until
 PORT = 5000
 
 
+def storage() -> Path:
+    """The folder of the pushed images."""
+    return cache() / "registry"
+
+
+def configuration(address: str) -> str:
+    """What a registry reads that listens on an address; on all, if that is empty."""
+    return json.dumps(  # JSON is YAML
+        {
+            "version": "0.1",
+            "log": {"level": "warn", "accesslog": {"disabled": False}},
+            "storage": {"filesystem": {"rootdirectory": str(storage())}},
+            "http": {"addr": f"{address}:{PORT}"},
+        }
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """A running registry."""
+    """A running registry; it ends by itself if no `program` is given."""
 
     network: Network
-    program: Program
+    program: Program | None = None
 
     @property
     def host(self) -> str:
@@ -26,30 +43,16 @@ class Registry:
         return f"{self.network.address}:{PORT}"
 
     @classmethod
-    def start(
-        cls, network: Network, *, folder: Path, logs: Path, outlives: bool = False
-    ) -> Registry:
-        """Start it and wait until it listens; its configuration goes into `folder`.
-
-        It ends with this process at the latest, unless it `outlives` that.
-        """
-        config = folder / "registry.json"  # JSON is YAML
-        config.write_text(
-            json.dumps(
-                {
-                    "version": "0.1",
-                    "log": {"level": "warn", "accesslog": {"disabled": False}},
-                    "storage": {"filesystem": {"rootdirectory": str(cache() / "registry")}},
-                    "http": {"addr": f"{network.address}:{PORT}"},
-                }
-            )
-        )
+    def start(cls, network: Network, *, folder: Path, logs: Path) -> Registry:
+        """Start it and wait until it listens; its configuration goes into `folder`."""
+        config = folder / "registry.json"
+        config.write_text(configuration(network.address))
         serve = [*network.inside, "docker-registry", "serve", str(config)]
-        program = Program.start("registry", serve, logs=logs, outlives=outlives)
+        program = Program.start("registry", serve, logs=logs)
         registry = cls(network=network, program=program)
 
         def listens() -> bool:
-            registry.program.check()
+            program.check()
             return network.listens(PORT)
 
         try:
@@ -71,4 +74,5 @@ class Registry:
 
     def stop(self) -> None:
         """End it."""
-        self.program.stop(grace=3)
+        if self.program:
+            self.program.stop(grace=3)

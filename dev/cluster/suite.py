@@ -1,14 +1,17 @@
-"""The whole suite on every cluster that this machine can have: `just e2e`.
+"""The whole suite: `just e2e`.
 
-Each session of pytest has a cluster of its own, so that sessions run beside each other and none
-disturbs another. Arguments go to each of them. A session's output is shown when it has ended, and
-at the end what there was and how long it took.
+On a machine with docker and kind it is one session of pytest on kind's cluster. Else, or with
+`--on all`, a part runs on kind's cluster and the rest beside it on clusters that are built here, a
+session each, so that none disturbs another. Arguments go to each of them. A session's output is
+shown when it has ended, and at the end what there was and how long it took.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,39 +25,48 @@ from dev.cluster import images, packages
 from dev.cluster.binaries import containerd, kubernetes
 from dev.cluster.releases import BY_NEED, DEFAULT, Release
 from dev.kind import cluster as kind
-from dev.kind import engine
+from dev.kind import node_image
+from dev.kind.engine import answering
 
 TESTS = Path(__file__).parents[2] / "tests"
 E2E = TESTS / "e2e"
 CLUSTER = TESTS / "cluster/test_cluster.py"
 CONFORMANCE = TESTS / "cluster/test_api_conformance.py"
+OWN_DOCKER = TESTS / "cluster/test_kind.py"
 RIGHTS = E2E / "test_rights.py"
+ON_KIND = (
+    "chart",
+    "device_plugin*",
+    "faults*",
+    "guide*",
+    "partitions",
+    "rolling_update",
+    "sharing",
+)
+"""Which files run on kind's cluster: pods of several nodes, systemd's kubelet, and what people do
+first."""
 SHARES = {
-    "driver and kubelet restarted": (
-        "guide_daemonset",
-        "kubelet_*",
-        "node_without_npus",
-        "restarts",
-        "rolling_update",
-    ),
-    "claims and faults": ("claims_*", "faults*", "refusals", "unhealthy_npu"),
-    "device plugin": ("device_plugin*", "doctor", "mindcluster", "migration"),
+    "kubelet restarted, and away": ("kubelet_*", "node_without_npus", "restarts"),
+    "claims": ("claims_*", "refusals", "unhealthy_npu"),
     "another version, another board": (
         "boards",
+        "doctor",
+        "mindcluster",
+        "migration",
         "modules",
-        "partitions",
-        "sharing",
         "upgrade",
         "vnpus",
     ),
 }
-"""Which files make a session on the default version, so that all take about as long; the files
-that are not named here make another one."""
+"""Which files make a session on a built cluster of the default version, so that all take about as
+long; the files that are named nowhere make another one."""
 NOTHING_CHOSEN = 5
 """pytest's status if no test was left, which may be what the arguments say."""
 WATCHES = 20
 """Instances of inotify that the programs of a cluster may have; 14 are usual, 22 with a second
 node, and Linux gives all processes of a user 128 as a rule."""
+WATCHES_OF_KIND = 60
+"""The same of kind's cluster with three nodes; 56 are usual."""
 MEMORY = 2 << 30
 """Bytes that a cluster and its session may take; half of it is usual."""
 
@@ -77,8 +89,13 @@ class Verdict:
     ended: float
 
 
+def files(names: Sequence[str]) -> list[Path]:
+    """The files of tests/e2e with these names."""
+    return sorted(path for name in names for path in E2E.glob(f"test_{name}.py"))
+
+
 def sessions_of(release: Release, rights: Path) -> list[Session]:
-    """What is run on a version: all tests on the default one, elsewhere those that may differ.
+    """What the clusters that are built run: the tests that may differ, of the default version more.
 
     Args:
         release: The version.
@@ -95,11 +112,8 @@ def sessions_of(release: Release, rights: Path) -> list[Session]:
                 ),
             )
         ]
-    shares = {
-        title: sorted(path for name in names for path in E2E.glob(f"test_{name}.py"))
-        for title, names in SHARES.items()
-    }
-    taken = {RIGHTS, *(path for share in shares.values() for path in share)}
+    shares = {title: files(names) for title, names in SHARES.items()}
+    taken = {RIGHTS, *files(ON_KIND), *(path for share in shares.values() for path in share)}
     shares["all others"] = [CLUSTER, *sorted(set(E2E.glob("test_*.py")) - taken)]
     sessions = [
         Session(
@@ -123,17 +137,29 @@ def last_session(rights: Path) -> Session:
 
 
 def on_kind() -> Session:
-    """All tests in one session: docker and kind's nodes are one."""
+    """All tests in one session."""
     return Session(title="kind", arguments=("--on=kind", "tests/e2e"))
 
 
+def part_on_kind(rights: Path) -> Session:
+    """The part that kind's cluster takes from the built ones of the default version."""
+    return Session(
+        title=f"kind, Kubernetes {DEFAULT}",
+        arguments=(
+            *("--on=kind", *map(str, files(ON_KIND)), str(RIGHTS)),
+            f"--rights={rights}",
+        ),
+    )
+
+
 def at_once() -> int:
-    """How many clusters this machine has room for."""
+    """How many built clusters this machine has room for beside kind's."""
     text = Path("/proc/meminfo").read_text()
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
     assert found is not None, "Linux says what memory is available"
     watches = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
-    return max(1, min(int(found[1]) * 1024 // MEMORY, watches // WATCHES))
+    room = (int(found[1]) * 1024 // MEMORY - 1, (watches - WATCHES_OF_KIND) // WATCHES)
+    return max(1, min(room))
 
 
 class Suite:
@@ -173,14 +199,25 @@ class Suite:
         self.add(session.title, "passed" if passed else "FAILED", began)
         return passed
 
+    def run_on_kind(self, session: Session) -> bool:
+        """Run a session, and before it what makes its cluster possible where no docker answers."""
+        if answering():
+            return self.run(session)
+        began = time.monotonic()
+        node_image.ready()
+        self.add("kind's nodes: ready", "built", began)
+        own_docker = Session(title="kind: docker of our own", arguments=(str(OWN_DOCKER),))
+        return all([self.run(own_docker), self.run(session)])
+
     def run_all(self) -> bool:
         """Build one version after another, and begin with its tests while the next is built."""
         with (
             tempfile.TemporaryDirectory() as temp,
+            ThreadPoolExecutor(1) as one,
             ThreadPoolExecutor(at_once()) as beside,
         ):
             rights = Path(temp)
-            running: list[Future[bool]] = []
+            running: list[Future[bool]] = [one.submit(self.run_on_kind, part_on_kind(rights))]
             for release in BY_NEED:
                 began = time.monotonic()
                 kubernetes(release.kubernetes).ready()
@@ -205,17 +242,22 @@ class Suite:
 def main(arguments: Sequence[str]) -> int:
     """Run it all; returns 1 if a session failed."""
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
-    parser.add_argument("--on", choices=("built", "kind"))
+    parser.add_argument("--on", choices=("all", "kind"))
     chosen, further = parser.parse_known_args(arguments)
-    suite = Suite(further)
-    if chosen.on == "kind" or (chosen.on is None and kind.usable()):
-        print("the cluster is kind's", flush=True)
-        if not kind.usable():
-            packages.install(*engine.PACKAGES)
-        passed = suite.run(on_kind())
-    else:
-        print("the clusters are built here, for docker and kind are not", flush=True)
+    if os.geteuid() != 0:
+        sys.exit("just e2e: run it as root, because tests reach into nodes through /proc")
+    usable = kind.usable()
+    only_kind = chosen.on == "kind" or (chosen.on is None and usable)
+    if not (only_kind and usable):
+        if not shutil.which("apt-get"):
+            sys.exit("just e2e: needs docker, kind, kubectl and helm, or Debian to build clusters")
         packages.install()
+    suite = Suite(further)
+    if only_kind:
+        print("the cluster is kind's", flush=True)
+        passed = suite.run_on_kind(on_kind())
+    else:
+        print("the clusters are kind's and others that are built here", flush=True)
         images.tidy()
         passed = suite.run_all()
     suite.show()

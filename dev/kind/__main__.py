@@ -1,19 +1,16 @@
-"""`just kind up`, `load` and `down`: a cluster with the driver on simulated boards, to work with.
+"""`just kind up`, `load`, `kubectl` and `down`: a cluster with the driver on simulated boards.
 
-It goes on when the command has ended; there is one at a time. The last line that `up` prints is how
-kubectl reaches it.
+It goes on when the command has ended, and is there to work with; there is one at a time.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from dev.cluster import packages
@@ -21,11 +18,12 @@ from dev.cluster.cluster import APART
 from dev.cluster.deploy import ROOT, deploy, make_wheels
 from dev.cluster.driver import IMAGE, PROFILE, Driver
 from dev.cluster.processes import ClusterError
-from dev.kind.cluster import KindCluster, usable
-from dev.kind.engine import PACKAGES
+from dev.kind.cluster import KindCluster, remove, usable
+from dev.kind.engine import Engine
 
 NAME = "npu-dra"
-STATE = Path(tempfile.gettempdir()) / NAME / "cluster.json"
+FOLDER = Path(tempfile.gettempdir()) / NAME
+READY = FOLDER / "ready"
 BOARDS = ("910b4-8", "a3-16", "300i-duo-2")
 """The boards of the workers, in their order."""
 
@@ -39,25 +37,25 @@ def _phase(name: str) -> Iterator[None]:
 
 def up() -> None:
     """Make the cluster, and run the driver on its workers."""
-    if STATE.exists():
-        raise ClusterError(f"there is a cluster already ({STATE}): end it with `just kind down`")
+    if READY.exists():
+        raise ClusterError("there is a cluster already: end it with `just kind down`")
     if not usable():
-        packages.install(*PACKAGES)
+        packages.install()
+    down()  # one that was not finished, or ended with the machine
     with _phase("cluster"):
         cluster = KindCluster.start(workers=len(BOARDS), name=NAME, outlives=True)
-    STATE.write_text(json.dumps(cluster.saved()))
     for node, board in zip(cluster.nodes, BOARDS, strict=True):
-        profile = node.root / PROFILE.relative_to("/")
-        profile.parent.mkdir(parents=True, exist_ok=True)
-        profile.write_text(f"{board}\n")
+        script = 'mkdir -p "${1%/*}" && echo "$2" >"$1"'
+        node.execute("sh", "-c", script, "sh", PROFILE, board)
         Driver(cluster=cluster, node=node).label_node("true")
     for node in cluster.nodes[1:]:  # which tests keep for themselves
         cluster.kubectl("taint", "node", node.name, f"{APART['key']}-")
     deploy(cluster, _phase)
     for node in cluster.nodes[1:]:
         Driver(cluster=cluster, node=node).wait_ready()
+    READY.touch()
     print(cluster.kubectl("get", "nodes,resourceslices"))
-    print(" ".join(map(str, cluster.asking("kubectl"))), "get pods")
+    print("ask it with: just kind kubectl get pods")
 
 
 def load() -> None:
@@ -71,26 +69,36 @@ def load() -> None:
         Driver(cluster=cluster, node=cluster.node).restart()
 
 
+def kubectl(*arguments: str) -> None:
+    """Become kubectl as the administrator."""
+    words = [str(word) for word in _running().asking("kubectl")]
+    os.execvp(words[0], [*words, *arguments])  # noqa: S606 - no shell has a part in it
+
+
 def down() -> None:
     """End the cluster, and all that came with it."""
-    cluster = _running()
-    if registry := json.loads(STATE.read_text())["registry"]:
-        with suppress(ProcessLookupError):
-            os.kill(registry, signal.SIGTERM)
-    cluster.stop()
+    remove(Engine.found(f"{NAME}-docker"), NAME)
 
 
 def _running() -> KindCluster:
-    if not STATE.exists():
+    if not READY.exists():
         raise ClusterError("there is no cluster: make one with `just kind up`")
-    return KindCluster.found(NAME, json.loads(STATE.read_text()))
+    return KindCluster.found(NAME, workers=len(BOARDS))
+
+
+def main(command: str = "", *arguments: str) -> None:
+    """Run a command; only that of kubectl has arguments."""
+    commands = {"up": up, "load": load, "down": down}
+    try:
+        if command == "kubectl":
+            kubectl(*arguments)
+        elif command in commands and not arguments:
+            commands[command]()
+        else:
+            sys.exit("usage: just kind {up|load|down|kubectl ARGUMENTS}")
+    except ClusterError as error:
+        sys.exit(f"just kind {command}: {error}")
 
 
 if __name__ == "__main__":
-    commands = {"up": up, "load": load, "down": down}
-    if len(sys.argv) != 2 or sys.argv[1] not in commands:
-        sys.exit(f"usage: just kind {{{'|'.join(commands)}}}")
-    try:
-        commands[sys.argv[1]]()
-    except ClusterError as error:
-        sys.exit(f"just kind {sys.argv[1]}: {error}")
+    main(*sys.argv[1:])

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from dev.cluster import binaries, cgroups, images
 from dev.cluster.api import ApiServer, Object
 from dev.cluster.cluster import Cluster
-from dev.cluster.images import PYTHON, UBUNTU, UBUNTU_LDPATH
-from dev.cluster.leftovers import left_of
+from dev.cluster.images import PYTHON, UBUNTU, UBUNTU_LDPATH, Base
+from dev.cluster.leftovers import left_of, remove_dead, remove_left
 from dev.cluster.network import Network
 from dev.cluster.processes import ClusterError, run
-from dev.cluster.registry import Registry
+from dev.cluster.registry import Registry, configuration, storage
 from dev.cluster.releases import DEFAULT, RELEASES
-from dev.kind.engine import Engine, answers
+from dev.kind.engine import Engine, answering
 from dev.kind.node import KindNode
 from dev.kind.node_image import node_image
 
@@ -34,19 +33,22 @@ PROGRAMS = ("kind", "kubectl", "helm")
 OLDEST = (1, 36)
 """The oldest Kubernetes in which every feature that the tests use is on by default."""
 HUB = "docker.io/"
+OF_KIND = "io.x-k8s.kind"
+"""Begins the labels by which kind knows its containers."""
+SERVER = Path("/usr/bin/docker-registry")
 
 
 def usable() -> bool:
-    """Whether this machine has a docker that answers, and the programs besides."""
-    return all(shutil.which(program) for program in PROGRAMS) and answers()
+    """Whether this machine has a docker (or podman) that answers, and the programs besides."""
+    return all(shutil.which(program) for program in PROGRAMS) and answering() != ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KindCluster(Cluster):
     """The running cluster; `nodes` are its workers, `kubeconfig` may do everything.
 
-    With a docker of our own, nodes are of the version `kubernetes`, and pull from `registry`; with
-    this machine's, they are of kind's version and pull from where all do.
+    Where no registry can be asked, nodes are of the version `kubernetes`, and pull from one that
+    is a container beside them; else they are of kind's version and pull from where all do.
     """
 
     name: str
@@ -56,7 +58,6 @@ class KindCluster(Cluster):
     kubeconfig: Path
     kubernetes: str
     engine: Engine
-    registry: Registry | None
     nodes: tuple[KindNode, ...]
 
     @classmethod
@@ -74,19 +75,19 @@ class KindCluster(Cluster):
         Raises:
             ClusterError: Docker or kind failed, or kind's Kubernetes is too old.
         """
+        remove_dead()
         name = name or f"trio-npu-dra-{os.getpid()}-{secrets.token_hex(3)}"
         folder = Path(tempfile.gettempdir()) / name
         logs = folder / "logs"
         logs.mkdir(parents=True)
         kubeconfig = folder / "kubeconfig"
         with ExitStack() as broken:
-            broken.callback(shutil.rmtree, folder)
+            broken.callback(remove_left, name)
             engine = Engine.start(f"{name}-docker", logs=logs, outlives=outlives)
-            broken.callback(engine.stop)
+            broken.callback(remove, engine, name)
             config = folder / "kind.yaml"
             config.write_text(yaml.safe_dump(_configuration(engine, workers)))
-            image = node_image(engine, RELEASES[version]) if engine.is_ours else ""
-            broken.callback(_kind, engine, "delete", "cluster", "--name", name)
+            image = node_image(engine, RELEASES[version]) if engine.is_offline else ""
             _kind(
                 *(engine, "create", "cluster", "--name", name, "--wait", "3m"),
                 *(("--image", image) if image else ()),
@@ -94,12 +95,6 @@ class KindCluster(Cluster):
             )
             plane = KindNode.find(engine, f"{name}-control-plane")
             found = _workers(engine, name, workers)
-            registry = None
-            if engine.is_ours:
-                registry = _start_registry(engine, folder, logs, outlives=outlives)
-                broken.callback(registry.stop)
-                for node in (plane, *found):
-                    registry.serve_all(node.root / "etc/containerd/certs.d")
             cluster = cls(
                 name=name,
                 folder=folder,
@@ -108,29 +103,27 @@ class KindCluster(Cluster):
                 kubeconfig=kubeconfig,
                 kubernetes=version,
                 engine=engine,
-                registry=registry,
                 nodes=found,
             )
             cluster._check_version()
-            cluster._provide_named_images()
+            if engine.is_offline:
+                registry = cluster._start_registry()
+                for node in (plane, *found):
+                    registry.serve_all(node.root / "etc/containerd/certs.d")
+                for base in (UBUNTU, UBUNTU_LDPATH):
+                    push = partial(images.push, base.ready(), registry, base.name)
+                    cluster.wait_ok(push, "the registry answers")
+            else:
+                cluster._load_variant()
             cluster.kubectl("wait", "--for=condition=Ready", "nodes", "--all", "--timeout=120s")
             broken.pop_all()
         return cluster
 
-    def saved(self) -> dict[str, int | str]:
-        """What `found` needs to know of it."""
-        return {
-            "kubernetes": self.kubernetes,
-            "workers": len(self.nodes),
-            "docker": self.engine.pid or 0,
-            "registry": self.registry.program.pid or 0 if self.registry else 0,
-        }
-
     @classmethod
-    def found(cls, name: str, saved: Mapping[str, Any]) -> KindCluster:
-        """One that another process has made."""
+    def found(cls, name: str, *, workers: int, version: str = DEFAULT) -> KindCluster:
+        """One that another process has made, of so many workers and that version."""
         folder = Path(tempfile.gettempdir()) / name
-        engine = Engine(state=Path(f"{folder}-docker"), pid=saved["docker"] or None)
+        engine = Engine.found(f"{name}-docker")
         plane = KindNode.find(engine, f"{name}-control-plane")
         return cls(
             name=name,
@@ -138,10 +131,9 @@ class KindCluster(Cluster):
             logs=folder / "logs",
             audit_log=plane.root / "var/log/kubernetes/audit.log",
             kubeconfig=folder / "kubeconfig",
-            kubernetes=saved["kubernetes"],
+            kubernetes=version,
             engine=engine,
-            registry=None,
-            nodes=_workers(engine, name, saved["workers"]),
+            nodes=_workers(engine, name, workers),
         )
 
     @property
@@ -177,10 +169,10 @@ class KindCluster(Cluster):
         whole = name if "." in name.partition("/")[0] else f"{HUB}{name}"
         if not (is_final and self.engine.has(whole)):
             words = ["--target", target] if target else []
-            if self.engine.is_ours:  # no registry has the base image
+            if self.engine.is_offline:
                 words += ["--build-arg", f"PYTHON_IMAGE={self.engine.load(PYTHON)}"]
-            self.engine.run("docker", "build", "--tag", whole, *words, context, timeout=1800)
-        _kind(self.engine, "load", "docker-image", whole, "--name", self.name)
+            self.engine.build(*words, context, tag=whole)
+        self._load(whole)
 
     def stop(self, *, keep_logs: bool = False) -> Path | None:
         """End and remove everything; returns the folder of the logs if they are kept."""
@@ -190,22 +182,20 @@ class KindCluster(Cluster):
             if keep_logs:
                 self._export_logs()
         finally:
-            if self.registry:
-                self.registry.stop()
-            _kind(self.engine, "delete", "cluster", "--name", self.name)
-            self.engine.stop()
+            _end(self.engine, self.name)
         if keep_logs:
-            self.kubeconfig.unlink()
+            for path in set(self.folder.iterdir()) - {self.logs}:
+                path.unlink()
             return self.logs
-        shutil.rmtree(self.folder)
+        remove_left(self.name)
         return None
 
     def left_behind(self) -> list[str]:
         """Containers of the stopped cluster, or all that a docker of our own could have left."""
         if self.engine.is_ours:
             return left_of(self.name)
-        label = f"label=io.x-k8s.kind.cluster={self.name}"
-        return run("docker", "ps", "--all", "--filter", label, "--format", "{{.Names}}").split()
+        label = f"label={OF_KIND}.cluster={self.name}"
+        return self.engine.ask("ps", "--all", "--filter", label, "--format", "{{.Names}}").split()
 
     def _export_logs(self) -> None:
         try:
@@ -223,16 +213,45 @@ class KindCluster(Cluster):
                 f"the tests need {oldest} or newer: update kind"
             )
 
-    def _provide_named_images(self) -> None:
-        """Let nodes find the images that pods of the tests name and no public registry has."""
-        if self.registry:
-            for base in (UBUNTU, UBUNTU_LDPATH):
-                images.push(base.ready(), self.registry, base.name)
-            return
-        recipe = UBUNTU_LDPATH.recipe.replace("PARENT", f"{HUB}{UBUNTU.name}")
+    def _start_registry(self) -> Registry:
+        """Run a registry beside the nodes; kind takes it for its own, and removes it with them."""
+        config = self.folder / "registry.json"
+        config.write_text(configuration(""))
+        name, stored = f"{self.name}-registry", storage()
+        self.engine.ask(
+            *("run", "--detach", "--name", name, "--network", "kind"),
+            *("--label", f"{OF_KIND}.cluster={self.name}", "--label", f"{OF_KIND}.role=registry"),
+            *("--volume", f"{config}:{config}:ro", "--volume", f"{stored}:{stored}"),
+            *(self.engine.load(_registry()), SERVER, "serve", config),
+        )
+        form = '{{(index .NetworkSettings.Networks "kind").IPAddress}}'
+        address = self.engine.ask("inspect", "--format", form, name).strip()
+        return Registry(network=Network(address=address, pid=self.engine.pid))
+
+    def _load_variant(self) -> None:
+        """Give the nodes the one image that pods of the tests name and no public registry has."""
         variant = f"{HUB}{UBUNTU_LDPATH.name}"
-        self.engine.run("docker", "build", "--tag", variant, "-", stdin=recipe)
-        _kind(self.engine, "load", "docker-image", variant, "--name", self.name)
+        recipe = UBUNTU_LDPATH.recipe.replace("PARENT", f"{HUB}{UBUNTU.name}")
+        self.engine.build("-", tag=variant, stdin=recipe)
+        self._load(variant)
+
+    def _load(self, image: str) -> None:
+        archive = self.folder / "image.tar"
+        self.engine.ask("save", "--output", archive, image)
+        _kind(self.engine, "load", "image-archive", archive, "--name", self.name)
+        archive.unlink()
+
+
+def remove(engine: Engine, name: str) -> None:
+    """End a cluster that may not be whole, and remove all that came with it."""
+    _end(engine, name)
+    remove_left(name)
+
+
+def _end(engine: Engine, name: str) -> None:
+    if engine.pid != 0:
+        _kind(engine, "delete", "cluster", "--name", name)
+    engine.stop()
 
 
 def _kind(engine: Engine, *words: str | Path) -> str:
@@ -240,12 +259,23 @@ def _kind(engine: Engine, *words: str | Path) -> str:
     return engine.run("kind", *words, programs=programs)
 
 
+def _registry() -> Base:
+    """An image with this machine's registry."""
+
+    def fill(context: Path) -> None:
+        shutil.copy(SERVER, context)
+
+    digest = hashlib.sha256(SERVER.read_bytes()).hexdigest()
+    recipe = f"# {digest}\nFROM PARENT\nCOPY {SERVER.name} {SERVER}\n"
+    return Base(name="local/registry:1", recipe=recipe, fill=fill, parent=UBUNTU)
+
+
 def _configuration(engine: Engine, workers: int) -> Object:
     """What kind makes: `cluster.yaml`, for so many workers, and for the nodes that it gets."""
     config: Object = yaml.safe_load((HERE / "cluster.yaml").read_text())
     plane, first, apart = config["nodes"]
     config["nodes"] = [plane, first, *(apart for _ in range(workers - 1))]
-    if engine.is_ours:  # its nodes have neither kind's network agent nor a name server
+    if engine.is_offline:  # its nodes have neither kind's network agent nor a name server
         config["networking"] = {"disableDefaultCNI": True}
         skipped = "kind: InitConfiguration\nskipPhases: [preflight, addon/coredns]\n"
         config["kubeadmConfigPatches"].append(skipped)
@@ -262,12 +292,3 @@ def _configuration(engine: Engine, workers: int) -> Object:
 def _workers(engine: Engine, name: str, number: int) -> tuple[KindNode, ...]:
     names = (f"{name}-worker{each if each > 1 else ''}" for each in range(1, number + 1))
     return tuple(KindNode.find(engine, each) for each in names)
-
-
-def _start_registry(engine: Engine, folder: Path, logs: Path, *, outlives: bool) -> Registry:
-    """Start a registry on the bridge of the nodes."""
-    form = "{{range .IPAM.Config}}{{.Gateway}} {{end}}"
-    said = engine.run("docker", "network", "inspect", "kind", "--format", form)
-    (address,) = (each for each in said.split() if ":" not in each)
-    network = Network(address=address, pid=engine.pid)
-    return Registry.start(network, folder=folder, logs=logs, outlives=outlives)

@@ -7,8 +7,20 @@
 #
 # usage: engine.sh ROOT STATE DATA INIT PATH...
 set -eu
+exec 9>"$3.lock"
+flock --nonblock 9 || {
+    echo "another docker of our own runs; \`just kind down\` ends that of \`just kind up\`" >&2
+    exit 1
+}
 base=$1 state=$2 data=$3 init=$4
 shift 4
+read -r pid _ </proc/self/stat # as the processes outside number them
+echo "$pid" >"$state/pid"
+# What containers of a killed one have left could not be removed else.
+chattr -R -f -i "$data/volumes" 2>/dev/null || true
+for mount in "$data"/image/overlay2/layerdb/mounts/*/mount-id; do
+    [ ! -e "$mount" ] || chattr -R -f -i "$data/overlay2/$(cat "$mount")/diff" 2>/dev/null || true
+done
 
 layers=$state/root
 mkdir -p "$layers"

@@ -25,7 +25,7 @@ class KindNode:
     @classmethod
     def find(cls, engine: Engine, name: str) -> KindNode:
         """Ask docker for the container of that name."""
-        identity = engine.run("docker", "inspect", "--format", "{{.Id}}", name).strip()
+        identity = engine.ask("inspect", "--format", "{{.Id}}", name).strip()
         return cls(engine=engine, name=name, identity=identity, pid=engine.init_of(identity))
 
     @property
@@ -40,7 +40,7 @@ class KindNode:
 
     def execute(self, *argv: str | Path, timeout: float = 60) -> str:
         """Run a program on the node; returns its stdout, raises ClusterError if it fails."""
-        return self.engine.run("docker", "exec", self.name, *argv, timeout=timeout)
+        return self.engine.ask("exec", self.name, *argv, timeout=timeout)
 
     def kill_kubelet(self) -> None:
         """End the kubelet with SIGKILL, and keep systemd from starting it again."""

@@ -4,6 +4,8 @@ kind makes it by itself (`kind build node-image`), of a base image and an archiv
 release of Kubernetes. The base is Debian with the files of kind's own; what kind would pull besides
 is in the archive, under the names that it looks for. Two things are in no Go module: kind's network
 agent, in whose place a node writes routes, and its provisioner of volumes.
+
+`python -m dev.kind.node_image` makes that of the default version.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import platform
 import re
 import shutil
@@ -28,14 +31,16 @@ from dev.cluster.binaries import (
     kind,
     kubeadm,
     kubernetes,
+    locked,
     module,
     pause,
     runc,
+    workspace,
 )
 from dev.cluster.images import Base, debian
-from dev.cluster.processes import run
-from dev.cluster.releases import Release
-from dev.kind.engine import Engine
+from dev.cluster.processes import ClusterError, run
+from dev.cluster.releases import DEFAULT, RELEASES, Release
+from dev.kind.engine import Engine, answering
 
 HERE = Path(__file__).parent
 FILES = HERE / "node"
@@ -91,7 +96,9 @@ def node_image(engine: Engine, release: Release) -> str:
     name = f"local/kind-node:{release.kubernetes}-{images.key(*parts)}"
     if engine.has(name):
         return name
-    with tempfile.TemporaryDirectory(prefix="trio-npu-dra-node-") as temp:
+    if engine.program != "docker":
+        raise ClusterError(f"kind makes images of nodes with docker alone: load {name}")
+    with workspace("node") as temp:
         folder = Path(temp)
         server = folder / "server.tar.gz"
         _write_server(server, folder, *builds)
@@ -107,8 +114,20 @@ def node_image(engine: Engine, release: Release) -> str:
         context.mkdir()
         shutil.copy(FILES / "default-storage.yaml", context)
         (context / "Dockerfile").write_text(recipe)
-        engine.run("docker", "build", "--tag", name, context)
+        engine.build(context, tag=name)
     return name
+
+
+def ready(version: str = DEFAULT) -> None:
+    """Make the image of a version for a docker of our own; no other needs it beforehand."""
+    if answering():
+        return
+    with locked("kind"), tempfile.TemporaryDirectory() as logs:
+        engine = Engine.start(f"trio-npu-dra-{os.getpid()}-nodes", logs=Path(logs))
+        try:
+            node_image(engine, RELEASES[version])
+        finally:
+            engine.stop()
 
 
 def _base(release: Release) -> Base:
@@ -224,3 +243,7 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     about = tarfile.TarInfo(name)
     about.size = len(content)
     tar.addfile(about, io.BytesIO(content))
+
+
+if __name__ == "__main__":
+    ready()
