@@ -87,7 +87,10 @@ class KindCluster(Cluster):
             broken.callback(remove, engine, name)
             config = folder / "kind.yaml"
             config.write_text(yaml.safe_dump(_configuration(engine, workers)))
-            image = node_image(engine, RELEASES[version]) if engine.is_offline else ""
+            image = ""
+            if engine.is_offline:
+                _refuse_older(version)
+                image = node_image(engine, RELEASES[version])
             _kind(
                 *(engine, "create", "cluster", "--name", name, "--wait", "3m"),
                 *(("--image", image) if image else ()),
@@ -105,7 +108,6 @@ class KindCluster(Cluster):
                 engine=engine,
                 nodes=found,
             )
-            cluster._check_version()
             if engine.is_offline:
                 registry = cluster._start_registry()
                 for node in (plane, *found):
@@ -114,6 +116,8 @@ class KindCluster(Cluster):
                     push = partial(images.push, base.ready(), registry, base.name)
                     cluster.wait_ok(push, "the registry answers")
             else:
+                about = json.loads(cluster.kubectl("version", "--output", "json"))
+                _refuse_older(about["serverVersion"]["gitVersion"].removeprefix("v"))
                 cluster._load_variant()
             cluster.kubectl("wait", "--for=condition=Ready", "nodes", "--all", "--timeout=120s")
             broken.pop_all()
@@ -203,16 +207,6 @@ class KindCluster(Cluster):
         except ClusterError as partly:  # one of a broken node's logs is enough for that
             (self.logs / "not-exported.txt").write_text(f"{partly}\n")
 
-    def _check_version(self) -> None:
-        server = json.loads(self.kubectl("version", "--output", "json"))["serverVersion"]
-        words = str(server["gitVersion"]).removeprefix("v").split(".")
-        if (int(words[0]), int(words[1])) < OLDEST:
-            oldest = ".".join(str(number) for number in OLDEST)
-            raise ClusterError(
-                f"the installed kind makes clusters of Kubernetes {server['gitVersion']}; "
-                f"the tests need {oldest} or newer: update kind"
-            )
-
     def _start_registry(self) -> Registry:
         """Run a registry beside the nodes; kind takes it for its own, and removes it with them."""
         config = self.folder / "registry.json"
@@ -246,6 +240,16 @@ def remove(engine: Engine, name: str) -> None:
     """End a cluster that may not be whole, and remove all that came with it."""
     _end(engine, name)
     remove_left(name)
+
+
+def _refuse_older(version: str) -> None:
+    major, minor, *_ = version.split(".")
+    if (int(major), int(minor)) < OLDEST:
+        oldest = ".".join(str(number) for number in OLDEST)
+        raise ClusterError(
+            f"this cluster of kind would have Kubernetes {version}; the tests need {oldest} or "
+            "newer: update kind, or choose another --kubernetes-version"
+        )
 
 
 def _end(engine: Engine, name: str) -> None:
