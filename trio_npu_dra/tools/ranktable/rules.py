@@ -2,8 +2,7 @@
 
 The rules are those of HCCL's loader (hcomm: topoinfo_ranktableConcise.cc and config.cc for 1.0 and
 1.2; rank_table_info.cc, new_rank_info.cc and rank_level_info.cc for 2.0), for what our tables can
-have, and of its documents where these ask for more: ranks of a server that follow each other, and
-addresses that the loader misses too late.
+have, and of its documents where these ask for more (docs/reference/ranktable.md marks them).
 """
 
 from __future__ import annotations
