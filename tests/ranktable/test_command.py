@@ -212,6 +212,7 @@ async def test_of_many_flaws_the_first_are_said(cluster: Cluster) -> None:
         ("job/train --pods=2", 2, "--pods: job/train says itself how many pods it has"),
         ("job=train --wait", 2, "--wait: give --pods N, because job=train does not tell it"),
         ("job=none", 1, "no pod in namespace train with the labels job=none runs or waits"),
+        ("none", 1, "with the labels none runs or waits; did you mean job/none?"),
         ("lws/other", 1, f"with the labels {LWS}/name=other runs or waits"),
         ("job/train --timeout=0", 2, "'0' is not a number from 1 on"),
         ("job/train --timeout=5", 2, "--timeout=5: has no effect without --wait"),

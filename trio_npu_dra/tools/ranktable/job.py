@@ -31,6 +31,8 @@ from trio_npu_dra.tools.ranktable.members import Gathered, gather, live, names_o
 
 _PAGES: Final[Mapping[type[KubeObject], int]] = {PlacedPod: 50, ResourceClaim: 200}
 """Objects in one answer, by their usual size."""
+_OPERATORS: Final = frozenset("=!,(")
+"""Of selectors of labels."""
 _PAUSE: Final = 0.3
 """Seconds after a change, in which further ones come."""
 
@@ -74,7 +76,7 @@ async def find_job(client: KubeClient, text: str, namespace: str, count: int | N
         KubeError: The controller cannot be read.
     """
     kind, slash, name = text.partition("/")
-    if not slash or "." in kind or set(text) & set("=!,("):  # keys of labels have a domain
+    if not slash or "." in kind or set(text) & _OPERATORS:  # keys of labels have a domain
         return JobPods(namespace=namespace, labels=text, count=count)
     if kind not in set(Controller):
         raise ConfigError(f"{text}: what is before the / {must_be_one_of(Controller, kind)}")
@@ -160,7 +162,8 @@ def _gathered(
         count = max((int(size) for size in sizes if size.isdigit()), default=1) if pods else None
     if not pods and count is None:
         lack = f"no pod in namespace {job.namespace} with the labels {job.labels} runs or waits"
-        return Gathered(members=(), lacks=(lack,))
+        hint = "" if set(job.labels) & {*_OPERATORS, "/"} else f"; did you mean job/{job.labels}?"
+        return Gathered(members=(), lacks=(lack + hint,))
     return gather(pods, {claim.metadata.name: claim for claim in objects[ResourceClaim]}, count)
 
 
