@@ -206,6 +206,24 @@ async def test_the_repair_brings_files_back_and_removes_strays(
     assert read(node) == whole
 
 
+async def test_files_after_a_power_cut(
+    node: NodeOnDisk, claims: NodeClaims, nursery: trio.Nursery
+) -> None:
+    """They were not synced: those of the earlier boot go, and a prepare writes them anew."""
+    node.source.store(claim("a", result("npu-2")))
+    await claims.prepare([ref("a")])
+    whole, path = read(node), node.state_folder / "device-metadata/uid-a_npu.json"
+    path.write_text("")
+    node.cdi_path("uid-a").write_text("")
+    node.reboot()
+    ledger = node.ledger()
+    await nursery.start(keep_cdi_files, ledger, node.cdi())
+    assert not path.exists()
+
+    await node.start(ledger=ledger, metadata=METADATA).prepare([ref("a")])
+    assert read(node) == whole
+
+
 async def test_an_address_that_changes_is_written_into_the_file_that_containers_have(
     node: NodeOnDisk, claims: NodeClaims, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

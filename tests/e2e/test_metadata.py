@@ -17,16 +17,17 @@ PLACE = "/var/run/kubernetes.io/dra-device-attributes"
 READERS = ("0.36.3", "0.37.1")
 
 
-def read(space: Space, container: str, path: str) -> str:
-    """A file of the pod `user`, as a user without rights reads it."""
-    return space.execute(
-        "user", "cat", f"{PLACE}/{path}/{DRIVER}-metadata.json", container=container
-    )
+def read(space: Space, path: str, pod: str = "user", container: str = "main") -> str:
+    """A file as a container reads it."""
+    return space.execute(pod, "cat", f"{PLACE}/{path}/{DRIVER}-metadata.json", container=container)
 
 
 @pytest.mark.every_version
 def test_containers_read_what_their_requests_got(driver: Driver, space: Space) -> None:
-    """Of a claim with dots in its name and of a template; only the files of their own requests."""
+    """Of a claim with dots in its name and of a template; only the files of their own requests.
+
+    A user without rights can read them.
+    """
     choice = {"name": "any", "deviceClassName": CLASS}
     dotted = claim("a.b", {"name": "either", "firstAvailable": [choice]}, request("two", count=2))
     containers = [container("one", "dotted/either"), container("all", "dotted", "made")]
@@ -52,7 +53,7 @@ def test_containers_read_what_their_requests_got(driver: Driver, space: Space) -
         ("a.b", "resourceclaims/a.b/two", "two"),
         (made, "resourceclaimtemplates/made/npu", "npu"),
     ):
-        text = read(space, "all", path)
+        text = read(space, path, container="all")
         for version in READERS:
             found = json.loads(run(metadata_reader(version), stdin=text))
             assert found["metadata"]["uid"] == space.uid("resourceclaim", name)
@@ -61,3 +62,26 @@ def test_containers_read_what_their_requests_got(driver: Driver, space: Space) -
             devices = {device["name"]: device["attributes"] for device in one["devices"]}
             assert [*devices] == space.devices(name)[wanted]
             assert devices == {each: published[each]["attributes"] for each in devices}
+
+
+@pytest.mark.every_version
+@pytest.mark.usefixtures("driver")
+def test_pods_that_share_a_claim_or_look_on_read_it(space: Space) -> None:
+    """Two pods of a claim read one file; admin access has the device's whole metadata too."""
+    space.let_look_on()
+    third = f'device.attributes["{DRIVER}"].physicalId == 3'
+    looking = request(cel=third)
+    looking["exactly"]["adminAccess"] = True
+    space.apply(claim("shared", request(cel=third)))
+    space.apply(claim("look", looking), pod("watcher", "look"))
+    for name in ("one", "two"):
+        space.apply(pod(name, "shared"))
+        space.wait_phase(name)
+    space.wait_phase("watcher")
+
+    shared = "resourceclaims/shared/npu"
+    assert read(space, shared, "one") == read(space, shared, "two")
+    files = [read(space, shared, "one"), read(space, "resourceclaims/look/npu", "watcher")]
+    devices = [json.loads(text.splitlines()[0])["requests"] for text in files]
+    assert devices[0] == devices[1]
+    assert devices[0][0]["devices"][0]["name"] == "npu-3"
