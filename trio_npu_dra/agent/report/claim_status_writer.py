@@ -46,7 +46,7 @@ AGAIN_SECONDS: Final = 600.0
 news tell of another root info."""
 
 QUIET_SECONDS: Final = 0.2
-"""How long no call of the kubelet was answered when the status of claims is written."""
+"""How long no call of the kubelet was answered, at least, when the status of claims is written."""
 
 LATEST_SECONDS: Final = 2.0
 """Until it is written although calls come."""
@@ -176,13 +176,11 @@ class _Writer:
         Returns:
             How many calls were answered until then.
         """
-        while (now := trio.current_time()) < latest:
+        while True:
             answered = self.calls.value
-            with trio.move_on_at(min(now + QUIET_SECONDS, latest)):
-                await self.calls.wait_for_other(answered)
-            if self.calls.value == answered:
-                break
-        return self.calls.value
+            await trio.sleep_until(min(trio.current_time() + QUIET_SECONDS, latest))
+            if self.calls.value == answered or trio.current_time() >= latest:
+                return self.calls.value
 
     def _due(self, entry: Entry, levels: Levels) -> Statuses:
         """What to write of a claim now; empty if nothing."""
