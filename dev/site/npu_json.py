@@ -40,6 +40,7 @@ _ROW: Final = {
     "memoryBytes": "its memory",
     "ring": "its HCCS domain, the attribute `topologyGroup`",
     "numaNode": "its NUMA node",
+    "addresses[]": "of its RoCE port, or of its dies; while a claim has the whole device",
     "published": "whether it is in a ResourceSlice; else a claim holds what was withdrawn",
     "state": "`Free`, `Used`, or `Shared` if shares or partitions of it are in use",
     "unhealthy": "whether a taint keeps claims away",

@@ -111,6 +111,26 @@ def test_claims_are_shown_after_the_driver_is_gone() -> None:
     assert summary(_nodes(_looking("npu-0")), DRIVER) == "no device of npu.huawei.com is published"
 
 
+def test_npus_with_one_address_are_named() -> None:
+    """They may be on several nodes; each die of a module counts, and no data of other drivers."""
+    one, other = held(0, 1), held(0, name="train", node="n2")
+    port = {"networkData": {"ips": ["10.0.0.1/24"]}}
+    dies = [{"physicalId": number, **port} for number in (0, 1)]
+    module = {"type": "module", "model": "Ascend910A3", "chipName": "A3", "physicalId": 0}
+    data = {"apiVersion": "npu.huawei.com/v1alpha1", "kind": "NpuStatus", "moduleDies": dies}
+    one["status"]["devices"] = [
+        {"driver": DRIVER, "pool": "n1", "device": "npu-0", **port},
+        {"driver": DRIVER, "pool": "n1", "device": "npu-1", "data": "of another driver"},
+    ]
+    other["status"]["devices"] = [
+        {"driver": DRIVER, "pool": "n2", "device": "npu-0", "data": data | module}
+    ]
+    assert _said(slice_("s1", npu(0), npu(1)), one, other)[-2:] == [
+        "NPUs have one address: no job can have both",
+        "10.0.0.1: n1/npu-0, n2/npu-0, n2/npu-0",
+    ]
+
+
 def test_an_npu_that_was_withdrawn_while_held_is_counted() -> None:
     """It is in use, and no ring of its node is whole: it may be of any."""
     objects = (slice_("s1", npu(0), npu(1), npu(2, ring=1)), held(3))

@@ -59,6 +59,7 @@ def _row(row: DeviceRow) -> Wire:
         "memoryBytes": None if memory is None else _plain(parse_quantity(memory)),
         "ring": _told(row.attribute(fact_names.TOPOLOGY_GROUP)),
         "numaNode": None if numa is None else numa.int_,
+        "addresses": list(row.addresses),
         "published": row.is_published,
         "state": row.state.capitalize(),
         "unhealthy": row.is_unhealthy,

@@ -27,7 +27,7 @@ from trio_npu_dra.tools.cluster.explain.words import (
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, DeviceState, NodeRow, Ring
 from trio_npu_dra.tools.cluster.groups import NodeGroup
 from trio_npu_dra.tools.cluster.matching import taint_words
-from trio_npu_dra.tools.cluster.said import Outcome
+from trio_npu_dra.tools.cluster.said import Outcome, few
 
 _NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "UNHEALTHY", "WHOLE RINGS")
 _GROUP = ("GROUP", "NODES", "DIFFERENT")
@@ -82,7 +82,7 @@ def _titles(words: Sequence[str]) -> tuple[Line, ...]:
 
 
 def _other_lines(nodes: Sequence[NodeRow]) -> Iterator[Line]:
-    """Held devices that the driver has withdrawn, and pools that look free and are not."""
+    """What is wrong: devices that are withdrawn and held, pools without use, equal addresses."""
     withdrawn = {
         node.node: [row.device.name for row in node.devices if not row.is_published]
         for node in nodes
@@ -91,6 +91,13 @@ def _other_lines(nodes: Sequence[NodeRow]) -> Iterator[Line]:
     yield from _listed("held, and not published any more", lines)
     flaws = (f"{node.node}: {flaw}" for node in nodes for flaw in node.flaws)
     yield from _listed("no devices are allocated here (Kubernetes 1.36 and later)", flaws)
+    having: dict[str, list[str]] = {}
+    for node in nodes:
+        for row in node.devices:
+            for address in row.addresses:
+                having.setdefault(address, []).append(f"{node.node}/{row.id.name}")
+    equal = (f"{address}: {few(names)}" for address, names in having.items() if len(names) > 1)
+    yield from _listed("NPUs have one address: no job can have both", equal)
 
 
 def _node_cells(node: NodeRow) -> tuple[Line, ...]:

@@ -16,6 +16,7 @@ from trio_npu_dra.tools.cluster.inventory import (
     PlacedDevice,
     PoolId,
     Taken,
+    addresses,
     allotments,
     taken,
 )
@@ -48,6 +49,7 @@ class DeviceRow:
         is_published: Whether it is in a slice.
         state: How it is.
         holders: Its holders; of an NPU also those of its partitions.
+        addresses: Of its ports, while a claim has it whole.
     """
 
     id: DeviceId
@@ -55,6 +57,7 @@ class DeviceRow:
     is_published: bool = True
     state: DeviceState
     holders: tuple[Allotment, ...]
+    addresses: tuple[str, ...] = ()
 
     def attribute(self, name: str) -> str:
         """An attribute in words; `-` if the device has none of that name."""
@@ -167,7 +170,7 @@ class NodeRow:
 
 def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
     """The nodes and their devices of a driver, of all drivers if it is empty."""
-    held = allotments(view.claims)
+    held, reached = allotments(view.claims), addresses(view.claims)
     in_use = taken(held)
     nodes: dict[str, list[DeviceRow]] = {}
     flaws: dict[str, dict[Said, None]] = {}
@@ -184,6 +187,7 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
             places[pool.id] = node
             if row.is_partition and not row.holders:
                 continue
+            row = replace(row, addresses=reached.get(placed.id, ()))
             nodes.setdefault(node, []).append(row)
             if problem := pool.problem:
                 flaws.setdefault(node, {})[problem] = None
@@ -195,6 +199,7 @@ def fleet(view: ClusterView, driver: str) -> tuple[NodeRow, ...]:
             is_published=False,
             state=DeviceState.USED,
             holders=held[id_],
+            addresses=reached.get(id_, ()),
         )
         nodes.setdefault(node, []).append(row)
     return tuple(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple
 
+from trio_npu_dra.agent.devices.npu_status import NpuStatus
 from trio_npu_dra.kit.api.objects import AllocationResult
+from trio_npu_dra.kit.api.parsing import NotUnderstood, convert
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, Claim, DeviceTaintRule
 
@@ -155,6 +158,19 @@ class Taken:
     def has(self, device: DeviceId) -> bool:
         """Whether anything of it is taken."""
         return device in self.whole or device in self.shared
+
+
+def addresses(claims: Iterable[Claim]) -> Mapping[DeviceId, tuple[str, ...]]:
+    """The addresses that devices of claims have by the claims' status, without networks."""
+    found: dict[DeviceId, tuple[str, ...]] = {}
+    for claim in claims:
+        for one in claim.status.devices:
+            networks = [one.network_data]
+            with suppress(NotUnderstood):  # of another driver
+                networks += [die.network_data for die in convert(NpuStatus, one.data).module_dies]
+            ips = [ip.partition("/")[0] for network in networks if network for ip in network.ips]
+            found[DeviceId(one.driver, one.pool, one.device)] = tuple(ips)
+    return found
 
 
 def taken(held: Mapping[DeviceId, tuple[Allotment, ...]]) -> Taken:
