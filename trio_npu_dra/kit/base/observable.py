@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from math import inf
 from typing import Any, Final, Generic, TypeVar
 
 import trio
@@ -114,7 +115,8 @@ async def derive(
         changed.set()
 
     def note_lazily() -> None:
-        alarm.deadline = min(alarm.deadline, trio.current_time() + LAZY_SECONDS)
+        if alarm.deadline == inf:
+            alarm.deadline = trio.current_time() + LAZY_SECONDS
 
     with ExitStack() as listening:  # one unit with Observable, as above
         for source in sources:
