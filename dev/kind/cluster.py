@@ -253,9 +253,11 @@ def _refuse_older(version: str) -> None:
 
 
 def _end(engine: Engine, name: str) -> None:
-    if engine.pid != 0:
-        _kind(engine, "delete", "cluster", "--name", name)
-    engine.stop()
+    try:
+        if engine.pid != 0:
+            _kind(engine, "delete", "cluster", "--name", name)
+    finally:
+        engine.stop()
 
 
 def _kind(engine: Engine, *words: str | Path) -> str:

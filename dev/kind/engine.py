@@ -79,7 +79,7 @@ class Engine:
         found = cls.found(identity)
         if not found.is_ours:
             return found
-        state = found.state
+        state, root = found.state, docker_root()
         state.mkdir()
         data = cache() / "docker"
         data.mkdir(exist_ok=True)
@@ -88,7 +88,7 @@ class Engine:
             "docker",
             [
                 *(*space, "--propagation", "private", "--", "sh", HERE / "engine.sh"),
-                *(docker_root(), state, data, pause(), cache(), ROOT, tempfile.gettempdir()),
+                *(root, state, data, pause(), cache(), ROOT, tempfile.gettempdir()),
             ],
             logs=logs,
             child=True,
@@ -226,9 +226,9 @@ class Engine:
 
     def stop(self) -> None:
         """End our own; this machine's goes on, without images whose names went to newer ones."""
-        if self.pid != 0:
+        if self.pid is None:
             self.ask("image", "prune", "--force", "--filter", f"label={LABEL}")
-        if self.daemon:
+        elif self.daemon:
             self.daemon.kill()
         elif self.pid:
             os.kill(self.pid, signal.SIGKILL)
