@@ -151,6 +151,19 @@ async def test_variables_for_launchers(cluster: Cluster, monkeypatch: pytest.Mon
     assert need.startswith("torchrun and msrun need no rank table")
 
 
+async def test_a_device_that_is_not_ready_is_a_warning(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a table as of variables: the job may start all the same."""
+    device = npu(3)
+    device["conditions"][0] |= {"status": "False", "reason": "Unhealthy", "message": "link down"}
+    cluster.add(pod("train-0", "n0", index=0), device)
+    monkeypatch.setenv("POD_NAME", "train-0")
+    for form in ("json", "env"):
+        code, _, err = await cluster.run("job=train", "-o", form)
+        assert (code, err) == (0, "warning: npu-3 of pod train-0 is not Ready: link down\n")
+
+
 async def test_pods_of_a_node_get_ranks_that_follow_each_other(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = trio.run(_read, arguments, own)
     _refuse_lacks(found, arguments)
     members = _in_order(found.members, keep=arguments.keep_order)
+    _warn(trouble for member in members for trouble in member.troubles)
     if arguments.output == "env":
         if arguments.explain:
             say(*_explanation(members), stream=sys.stderr)
@@ -227,9 +228,6 @@ def _table(members: Sequence[Member], asked: argparse.Namespace) -> Wire:
     if asked.explain:
         say(f"form {form.version}: {form.reason}", *_explanation(members), stream=sys.stderr)
     found = refusals(made, form.traits)
-    troubles = [trouble for member in members for trouble in member.troubles]
-    doubts = troubles if found else [*troubles, *advice(made)]
-    say(*(f"warning: {doubt}" for doubt in doubts), stream=sys.stderr)
     if found:
         flaws = (
             one.text if one.rank is None else f"{ranks[one.rank]}: {one.text}" for one in found
@@ -237,7 +235,12 @@ def _table(members: Sequence[Member], asked: argparse.Namespace) -> Wire:
         say(*islice(flaws, _FEW), stream=sys.stderr)
         more = f"these flaws and {len(found) - _FEW} more" if len(found) > _FEW else "these flaws"
         raise DriverError(f"HCCL refuses a table with {more}")
+    _warn(advice(made))
     return made
+
+
+def _warn(doubts: Iterable[str]) -> None:
+    say(*(f"warning: {doubt}" for doubt in doubts), stream=sys.stderr)
 
 
 def _explanation(members: Sequence[Member]) -> Iterator[str]:
