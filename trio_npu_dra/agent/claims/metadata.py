@@ -10,7 +10,7 @@ from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.kit.api.claims import base_request
-from trio_npu_dra.kit.api.objects import NetworkDeviceData, ResourceClaim
+from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.api.paths import is_label
 from trio_npu_dra.kit.base.device_metadata import Documents, renewed
 
@@ -24,12 +24,13 @@ class DeviceMetadata:
     Attributes:
         driver_name: The driver of our results in an allocation.
         attributes: The attributes of an offer's device, in the form of the API.
-        network: The addresses of a whole chip; None if it has none, or they are not known.
+        network: The addresses of a whole chip, in that form too; None if it has none, or they are
+            not known.
     """
 
     driver_name: str
     attributes: Callable[[Offer, Board], Mapping[str, Any]]
-    network: Callable[[Chip], NetworkDeviceData | None]
+    network: Callable[[Chip], Mapping[str, Any] | None]
 
     def of_claim(
         self,
@@ -78,7 +79,7 @@ class DeviceMetadata:
         """
         shared = {given.device for given in entry.allocation if given.share_id is not None}
         now = {
-            device.device: network.to_wire()
+            device.device: network
             for device in entry.devices
             if device.device not in shared and (held := _own_chip(device)) is not None
             if (chip := board.by_name.get(held.name)) is not None and chip.is_listed
@@ -97,7 +98,7 @@ class DeviceMetadata:
             "pool": given.pool,
             "name": given.device,
             "attributes": self.attributes(offer, board),
-            **({} if network is None else {"networkData": network.to_wire()}),
+            **({} if network is None else {"networkData": network}),
         }
 
 

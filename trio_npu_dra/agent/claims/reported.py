@@ -25,4 +25,5 @@ class StatusObserver:
         """Note the status of a claim."""
         uid = claim.metadata.uid or ""
         ours = tuple(one for one in claim.status.devices if one.driver == self.driver_name)
-        self.reported.set({**self.reported.value, uid: ours})
+        if self.reported.value.get(uid) != ours:
+            self.reported.set({**self.reported.value, uid: ours})

@@ -22,7 +22,7 @@ from trio_npu_dra.agent.daemon import deferred
 from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.daemon.publishing import publish_chips
 from trio_npu_dra.agent.devices.build import offer_attributes
-from trio_npu_dra.agent.devices.network_data import network_data
+from trio_npu_dra.agent.devices.network_data import network_on_the_wire
 from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.handout.library_hook import PROGRAM, installed_hook
 from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
@@ -168,7 +168,7 @@ def _metadata(node: NodeContext) -> DeviceMetadata | None:
         return offer_attributes(offer, board, node.shared_for_claims.value)
 
     return DeviceMetadata(
-        driver_name=node.settings.driver_name, attributes=attributes, network=network_data
+        driver_name=node.settings.driver_name, attributes=attributes, network=network_on_the_wire
     )
 
 
