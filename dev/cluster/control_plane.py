@@ -117,9 +117,10 @@ class ControlPlane:
         """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
         return run(
             *self.network.inside,
-            *(self.programs / "kubectl", "--kubeconfig", self.admin),
-            *("--cache-dir", self.folder / "kubectl", *args),
+            *(self.programs / "kubectl", *args),
             stdin=stdin,
+            # As variables, because no flag may stand before the name of a plugin.
+            env={"KUBECONFIG": f"{self.admin}", "KUBECACHEDIR": f"{self.folder}/kubectl"},
             timeout=300,
         )
 

@@ -1,4 +1,4 @@
-"""The fixtures `cluster` and `second_node`: one cluster a session, whichever folders use it."""
+"""The fixtures `cluster` and those of further nodes: one cluster a session, for all its folders."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from dev.cluster.releases import DEFAULT, RELEASES
 from dev.kind.cluster import KindCluster
 
 LOGS = pytest.StashKey[Path]()
+FURTHER_NODES = ("second_node", "third_node")
+"""The fixtures of nodes besides the first."""
 MARKERS = (
     "cluster: needs a real Kubernetes node (root, minutes)",
     "every_version: what it tests may differ between versions of Kubernetes or containerd",
@@ -72,7 +74,8 @@ def kubernetes_version(pytestconfig: pytest.Config) -> str:
 def cluster(kubernetes_version: str, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A running cluster; its logs stay if a test of the session failed."""
     # Those that a test asks for get ready while the driver is built for the first one.
-    nodes = 2 if any("second_node" in _fixtures(item) for item in request.session.items) else 1
+    asked = {name for item in request.session.items for name in _fixtures(item)}
+    nodes = 1 + max((n for n, name in enumerate(FURTHER_NODES, 1) if name in asked), default=0)
     running: Cluster
     if request.config.getoption("--on") == "kind":
         running = KindCluster.start(workers=nodes, version=kubernetes_version)
@@ -92,6 +95,12 @@ def cluster(kubernetes_version: str, request: pytest.FixtureRequest) -> Iterator
 def second_node(cluster: Cluster) -> NodeAccess:
     """Another node, which sessions have whose tests ask for it; pods must tolerate its taint."""
     return cluster.nodes[1]
+
+
+@pytest.fixture(scope="session")
+def third_node(cluster: Cluster) -> NodeAccess:
+    """One more, likewise."""
+    return cluster.nodes[2]
 
 
 def _fixtures(item: pytest.Item) -> Sequence[str]:

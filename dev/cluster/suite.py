@@ -63,8 +63,8 @@ long; the files that are named nowhere make another one."""
 NOTHING_CHOSEN = 5
 """pytest's status if no test was left, which may be what the arguments say."""
 WATCHES = 20
-"""Instances of inotify that the programs of a cluster may have; 14 are usual, 22 with a second
-node, and Linux gives all processes of a user 128 as a rule."""
+"""Instances of inotify that the programs of a cluster may have; 14 are usual, and 8 more for each
+further node; Linux gives all processes of a user 128 as a rule."""
 WATCHES_OF_KIND = 60
 """The same of kind's cluster with three nodes; 56 are usual."""
 MEMORY = 2 << 30

@@ -164,7 +164,8 @@ class KindCluster(Cluster):
         if self.engine.is_ours:
             built = binaries.kubernetes(self.kubernetes).place / "kubectl"
             found = built if program == "kubectl" else binaries.helm()
-        return (*self.engine.inside(), found, "--kubeconfig", self.kubeconfig)
+        # As a variable, because no flag may stand before the name of a plugin.
+        return (*self.engine.inside(), "env", f"KUBECONFIG={self.kubeconfig}", found)
 
     def provide_image(
         self, context: Path, *, target: str | None = None, name: str, is_final: bool = False

@@ -85,10 +85,15 @@ def laid_out(
     yield there
     there.label_node(None)
     there.cluster.wait(lambda: there.pid() is None, f"no driver on {node.name}")
+    clear(there, board)
+
+
+def clear(driver: Driver, board: Profile) -> None:
+    """Remove that board from the node, which the driver has left, and all that the driver kept."""
     chips = (f"davinci{each.physical_id}" for each in board.devices)
     shared = {name.partition("/")[0] for name in board.shared_nodes}
-    kept = (f"{PLUGIN}/claims/{name}" for name in there.pod_records())
-    node.execute("rm", "-rf", BOARD, *as_paths((*chips, *shared)), *kept, DEVICES_FILE)
+    kept = (f"{PLUGIN}/claims/{name}" for name in driver.pod_records())
+    driver.node.execute("rm", "-rf", BOARD, *as_paths((*chips, *shared)), *kept, DEVICES_FILE)
 
 
 def wait_published(driver: Driver, names: set[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -11,54 +9,22 @@ import yaml
 
 from dev.cluster.api import ApiServer, Object
 from dev.cluster.cluster import APART, NodeAccess
-from dev.cluster.deploy import ROOT
 from dev.cluster.driver import DRIVER, Driver
 from dev.cluster.processes import ClusterError
 from tests.e2e.boards import laid_out
+from tests.e2e.labels import labelled, labels, shown
 from tests.e2e.space import Space, claim, pod
 from trio_npu_dra.agent.report.node_labels import SUPER_POD
 from trio_npu_dra.lab.simulator import load_profile
 
 pytestmark = pytest.mark.cluster
 
-GUIDE = (ROOT / "docs/guides/placement.md").read_text(encoding="utf-8")
-FLAG = "NPU_DRA_LABEL_NODE"
-MANIFESTS = [ROOT / f"k8s/node-labels/{name}.yaml" for name in ("rbac", "own-labels")]
-
-
-def shown(beginning: str) -> str:
-    """The block of the guide that begins so."""
-    (block,) = re.findall(rf"^```\n({beginning}.+?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-    return str(block)
-
-
-def labels(driver: Driver) -> dict[str, str]:
-    """Those of the driver's Node that are about NPUs."""
-    about = driver.cluster.get("node", driver.node.name) or {}
-    return {
-        key: value
-        for key, value in about["metadata"]["labels"].items()
-        if key.startswith((DRIVER, "huawei.com")) and key != f"{DRIVER}/simulator"
-    }
-
 
 @pytest.fixture(scope="module")
 def a3(driver: Driver, second_node: NodeAccess) -> Iterator[Driver]:
     """The driver with the flag, and an A3 on the second node; at the end no label is left."""
-    cluster = driver.cluster
-    for path in MANIFESTS:
-        cluster.kubectl("apply", "--filename", path)
-    driver.set_environment(f"{FLAG}=true")
-    with laid_out(driver, second_node, load_profile("a3-16")) as there:
+    with labelled(driver), laid_out(driver, second_node, load_profile("a3-16")) as there:
         yield there
-    driver.set_environment(f"{FLAG}-")
-    for node in cluster.nodes:
-        words = shlex.split(shown("kubectl apply --server-side").replace("NODE", node.name))
-        cluster.kubectl(*words[1 : words.index("<<<")], stdin=words[-1])
-    for each in (driver, there):
-        assert labels(each) == {}
-    for path in MANIFESTS:
-        cluster.kubectl("delete", "--filename", path)
 
 
 def test_each_node_says_which_npus_it_has(a3: Driver, driver: Driver) -> None:
