@@ -37,7 +37,7 @@ def _phase(name: str) -> Iterator[None]:
 
 def up() -> None:
     """Make the cluster, and run the driver on its workers."""
-    if READY.exists():
+    if _runs():
         raise ClusterError("there is a cluster already: end it with `just kind down`")
     if not usable():
         packages.install()
@@ -80,9 +80,13 @@ def down() -> None:
     remove(Engine.found(f"{NAME}-docker"), NAME)
 
 
+def _runs() -> bool:
+    return READY.exists() and Engine.found(f"{NAME}-docker").pid != 0
+
+
 def _running() -> KindCluster:
-    if not READY.exists():
-        raise ClusterError("there is no cluster: make one with `just kind up`")
+    if not _runs():
+        raise ClusterError("no cluster runs: make one with `just kind up`")
     return KindCluster.found(NAME, workers=len(BOARDS))
 
 
