@@ -26,6 +26,7 @@ from trio_npu_dra.kit.api.client import WATCH_SECONDS, KubeClient
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta, ResourceSlice
 from trio_npu_dra.kit.api.transport import JSON
 from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.pool import SliceWritten
 from trio_npu_dra.lab.standins.api_state import ApiState
 
 LAGS = (0.0, 0.5)
@@ -78,6 +79,22 @@ async def test_a_repair_costs_its_write(
         await asked(reach)
         subject.edit()
         assert await asked(reach) == {"update": 1}
+
+
+@pytest.mark.parametrize("lag", LAGS)
+async def test_a_change_while_the_watch_is_broken_costs_a_list_and_its_write(
+    lag: float, reach: Reach, autojump_clock: MockClock
+) -> None:
+    """The next watch goes on from before the write, and first shows what that has replaced."""
+    reach.lag = lag
+    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
+        await asked(reach)
+        reach.leave()
+        await subject.until(lambda status: not status.watching)
+        reach.come_back()
+        subject.publish(devices(2, taint="major"))
+        assert await asked(reach) == {"watch": 1, "list": 1, "update": 1}
+        assert [one.error for one in subject.events if isinstance(one, SliceWritten)] == [None] * 2
 
 
 async def test_a_change_of_what_another_has_just_edited_is_planned_anew(

@@ -160,7 +160,6 @@ class _Publisher:
                 if was_lost and view.stale_since is None:
                     if self._slices.forms.forget():
                         self._settled = None
-                    self._unshown.clear()  # the list that the new watch began with may have them
                     self._update_status(watch_restarts=self._status.value.watch_restarts + 1)
                 self._view = view
                 self._forget_shown()
