@@ -100,6 +100,16 @@ async def test_each_group_of_a_leader_worker_set_is_a_job(
     assert [server["server_id"] for server in own["server_list"]] == ["n2", "n3"]
 
 
+@pytest.mark.parametrize("size", ["²", "9" * 5000])
+async def test_a_size_that_is_no_number_counts_as_none(cluster: Cluster, size: str) -> None:
+    """Anybody can annotate a pod: that of the others counts."""
+    cluster.add_job("n0", "n1")
+    first = cluster.state.all(PlacedPod)[0]
+    meta = first.metadata.model_copy(update={"annotations": {f"{LWS}/size": size}})
+    cluster.state.put(first.with_metadata(meta))
+    assert (await cluster.table("lws/train"))["server_count"] == "2"
+
+
 async def test_a_file_is_replaced_as_a_whole(cluster: Cluster, tmp_path: Path) -> None:
     """By one that every user may read; nothing else is left in the folder."""
     cluster.add_job("n0", "n1")

@@ -99,10 +99,12 @@ def test_a_pod_lacks_something(of: PlacedPod, status: Wire, lack: str) -> None:
 
 
 def test_pods_are_missing() -> None:
-    """By their index, if they have one; there may also be too many for a moment."""
+    """The first by their index, if they have one; there may also be too many for a moment."""
     job = [(pod(f"train-{n}", f"n{n}", index=n), [npu(0)]) for n in (0, 2)]
     (lack,) = gathered(job, 4).lacks
     assert lack == "2 of 4 pods are there; those with index 1, 3 are not"
+    (lack,) = gathered(job, 2**31 - 1).lacks
+    assert lack.endswith("those with index 1, 3, 4, 5, 6, 7, 8, 9 and 2147483637 more are not")
     assert gathered(job, 1).lacks == ("2 of 1 pods are there",)
     unnumbered = [(pod("train-0", "n0"), [npu(0)])]
     assert gathered(unnumbered, 2).lacks == ("1 of 2 pods are there",)

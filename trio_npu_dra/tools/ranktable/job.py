@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ _PAGES: Final[Mapping[type[KubeObject], int]] = {PlacedPod: 50, ResourceClaim: 2
 """Objects in one answer, by their usual size."""
 _OPERATORS: Final = frozenset("=!,(")
 """Of selectors of labels."""
+_SIZE: Final = re.compile(r"[0-9]{1,9}")
+"""The size of a group; other digits, or more of them, are no work of its controller."""
 _PAUSE: Final = 0.3
 """Seconds after a change, in which further ones come."""
 
@@ -159,7 +162,8 @@ def _gathered(
     if job.is_lws:
         pods = _own_group(job, own, pods)
         sizes = {pod.metadata.annotations.get(LWS_SIZE, "") for pod in pods}
-        count = max((int(size) for size in sizes if size.isdigit()), default=1) if pods else None
+        counts = (int(size) for size in sizes if _SIZE.fullmatch(size))
+        count = max(counts, default=1) if pods else None
     if not pods and count is None:
         lack = f"no pod in namespace {job.namespace} with the labels {job.labels} runs or waits"
         hint = "" if set(job.labels) & {*_OPERATORS, "/"} else f"; did you mean job/{job.labels}?"

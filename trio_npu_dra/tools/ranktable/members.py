@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import islice
 from typing import Any, Final
 
 from trio_npu_dra.agent.config.model import DRIVER
@@ -33,6 +34,8 @@ from trio_npu_dra.kit.base.errors import DriverError
 Address = IPv4Address | IPv6Address
 _Held = tuple[AllocationResult, DeviceStatus]
 
+_FEW: Final = 8
+"""How many absent pods are named: a job may want two billion."""
 _HOST_NAME_LIMIT: Final = 63
 _ENDED: Final = {"Succeeded", "Failed"}
 _INDEXES: Final = (
@@ -181,8 +184,11 @@ def _missing(pods: Sequence[PlacedPod], count: int | None) -> Iterator[str]:
     there = f"{len(pods)} of {count} pods are there"
     places = [index_of(pod) for pod in pods]
     if all(places) and len({place[:-1] for place in places}) == 1:
-        absent = sorted({*range(count)} - {place[-1] for place in places})
-        there += f"; those with index {', '.join(map(str, absent))} are not" if absent else ""
+        known = {place[-1] for place in places if place[-1] < count}
+        first = islice((str(at) for at in range(count) if at not in known), _FEW)
+        if absent := ", ".join(first):
+            more = count - len(known) - _FEW
+            there += f"; those with index {absent}{f' and {more} more' * (more > 0)} are not"
     yield there
 
 
