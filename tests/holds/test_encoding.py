@@ -68,6 +68,12 @@ def test_an_entry_is_read_as_it_was_written(wanted: Entry) -> None:
     assert parse(encode(wanted), uid="uid-a") == wanted
 
 
+def test_metadata_that_a_claim_has_no_more_is_not_remembered() -> None:
+    """As when the flag is off, and it is planned anew."""
+    known = read(wire_of(entry("uid-a"), metadata={"npu": {"requests": []}}))
+    assert "metadata" not in json.loads(encode(replace(known, metadata={})))
+
+
 def test_how_a_chip_was_is_not_remembered() -> None:
     """It would be believed when nobody can ask."""
     unhealthy = replace(chip(0), health=ChipHealth(unmonitored="hangs"))
@@ -101,6 +107,7 @@ NEWER: dict[str, dict[str, Any]] = {
     "chips": {"chips": {"npu-2": [{"physicalId": 2, "dies": 4}]}},
     "chips of another form": {"chips": [1]},
     "edits": {"edits": "void"},
+    "metadata": {"metadata": [1]},
 }
 
 

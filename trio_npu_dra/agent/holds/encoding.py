@@ -271,6 +271,8 @@ def encode(entry: Entry) -> bytes:
         wire["edits"] = entry.edits
     if entry.metadata:
         wire["metadata"] = entry.metadata
+    elif _metadata(stored):  # what is not understood stays, as above
+        del wire["metadata"]
     wire.pop("doubted", None)
     if entry.doubted:
         wire["doubted"] = True
