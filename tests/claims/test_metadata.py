@@ -193,8 +193,7 @@ async def test_the_repair_brings_files_back_and_removes_strays(
     whole, path = read(node), node.state_folder / "device-metadata/uid-a_npu.json"
     inode = path.stat().st_ino
     path.write_text("")
-    for stray in ("uid-a_old.json", "uid-gone_npu.json"):
-        (path.parent / stray).write_text("{}")
+    (path.parent / "uid-gone_npu.json").write_text("{}")
     await nursery.start(keep_cdi_files, node.ledger(), node.cdi())
 
     assert read(node) == whole
@@ -204,6 +203,22 @@ async def test_the_repair_brings_files_back_and_removes_strays(
     path.unlink()
     await trio.sleep(5.1)
     assert read(node) == whole
+
+
+async def test_files_of_a_newer_version_stay(
+    node: NodeOnDisk, claims: NodeClaims, nursery: trio.Nursery
+) -> None:
+    """This one cannot read what they say, and the claim's containers may mount them."""
+    node.source.store(claim("a", result("npu-2")))
+    await claims.prepare([ref("a")])
+    before, path = mounts(node), node.state_folder / "device-metadata/uid-a_npu.json"
+    record = node.record("uid-a")
+    record["allocation"][0]["config"] = record["metadata"] = [1]
+    (node.state_folder / "claims/uid-a.json").write_text(json.dumps(record))
+    await nursery.start(keep_cdi_files, node.ledger(), node.cdi())
+
+    assert before == mounts(node) != {}
+    assert path.exists()
 
 
 async def test_files_after_a_power_cut(

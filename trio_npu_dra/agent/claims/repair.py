@@ -128,8 +128,6 @@ class Repair:
             if not self._lifecycle.is_whole(entry) or entry.holder.kind is HolderKind.POD:
                 continue  # pods of a device plugin have one file together
             with _noted(problems, uid, about=f"{entry}: "):
-                for request in metadata.get(uid, set()) - entry.metadata.keys():
-                    self._cdi.metadata.remove_one(uid, request)  # of an earlier allocation
                 is_changed = self._renew_metadata(entry)
                 is_there = files.get(uid) and entry.metadata.keys() <= metadata.get(uid, set())
                 # The contents are read at the first look and after an error only: two versions

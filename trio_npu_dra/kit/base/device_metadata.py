@@ -83,15 +83,7 @@ class MetadataFiles:
             StorageError: The disk refuses.
         """
         for request in self.scan(uid).get(uid, ()):
-            self.remove_one(uid, request)
-
-    def remove_one(self, uid: str, request: str) -> None:
-        """Remove the file of a request if it exists.
-
-        Raises:
-            StorageError: The disk refuses.
-        """
-        storage.remove(self.path(uid, request))
+            storage.remove(self.path(uid, request))
 
     def scan(self, uid: str = "") -> dict[str, set[str]]:
         """The requests that have a file, by the claims' UIDs; those of claim *uid* alone if given.
