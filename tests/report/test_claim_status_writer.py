@@ -44,6 +44,7 @@ from trio_npu_dra.kit.base.errors import (
     KubeError,
     NotFound,
     Unavailable,
+    Unreadable,
 )
 from trio_npu_dra.kit.base.observable import LAZY_SECONDS, Observable
 from trio_npu_dra.kit.pool.pace import AT_ONCE, PER_SECOND
@@ -60,6 +61,7 @@ class Node:
 
     Attributes:
         error: What the API server answers.
+        about: Of which claims, by name; empty for all.
         written: What it took, or refused.
         times: When (trio's clock).
         events: What was told of that.
@@ -73,6 +75,7 @@ class Node:
         default_factory=lambda: Observable({})
     )
     error: KubeError | None = None
+    about: frozenset[str] = frozenset()
     written: list[ResourceClaim] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
@@ -83,7 +86,7 @@ class Node:
         assert (manager, subresource) == ("npu.huawei.com", "status")
         self.written.append(claim)
         self.times.append(trio.current_time())
-        if self.error is not None:
+        if self.error is not None and claim.metadata.name in (self.about or {claim.metadata.name}):
             raise self.error
         return claim
 
@@ -329,6 +332,26 @@ async def test_a_missing_right_is_said_once_and_tried_later(
     assert [
         record.levelno for record in caplog.records if "status of claims" in record.message
     ] == [logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Unavailable("etcdserver: request is too large", status=500), Unreadable("labels: too many")],
+)
+async def test_claims_that_always_fail_hold_up_no_others(
+    node: Node, autojump_clock: MockClock, error: KubeError
+) -> None:
+    """Their authors can have it so: they make them as large as they can be, or label them."""
+    del autojump_clock
+    node.error, node.about = error, frozenset("ab")
+    async with node.written_to():
+        await node.hold(entry("a"), entry("b", 1), entry("c", 2))
+        await trio.sleep(60)
+        await node.hold(entry("d", 3))
+        await trio.sleep(10)
+    assert [name for name in node.names if name in "cd"] == ["c", "d"]
+    if isinstance(error, Unreadable):  # what the API server has taken is not written again
+        assert node.names == ["a", "b", "c", "d"]
 
 
 async def test_what_waits_for_the_api_server_is_the_newest(

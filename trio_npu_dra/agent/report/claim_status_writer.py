@@ -35,7 +35,7 @@ from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import ObjectMeta, ResourceClaim, ResourceClaimStatus
 from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
-from trio_npu_dra.kit.base.errors import Forbidden, KubeError, StorageError
+from trio_npu_dra.kit.base.errors import Forbidden, KubeError, StorageError, Unreadable
 from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.pool import ChangePace
 
@@ -111,6 +111,8 @@ class _Writer:
         news: Changes when something may have to be written.
         noted: What the files say.
         not_before: When to try again for claims that the API server forbids (trio's clock).
+        failed: The claims whose last write failed. They come last, because one may fail for ever,
+            if its author likes: one without room for more.
         is_refused: Whether it has forbidden the last one; the log says so once.
     """
 
@@ -126,6 +128,7 @@ class _Writer:
     news: Observable[int] = field(default_factory=lambda: Observable(0))
     noted: dict[str, Statuses] = field(default_factory=dict)
     not_before: dict[str, float] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
     is_refused: bool = False
     pace: ChangePace = field(default_factory=ChangePace)
     retry: Retry = field(default_factory=lambda: Retry("writing the status of claims", log))
@@ -161,7 +164,7 @@ class _Writer:
         answered = await self._wait_for_quiet(latest)
         self._forget_ended()
         levels = read_levels(self.host, self.board.value.chips)
-        for uid in [*self.ledger.by_uid]:
+        for uid in sorted(self.ledger.by_uid, key=self.failed.__contains__):
             if self.calls.value != answered:
                 answered = await self._wait_for_quiet(latest)
             entry = self.ledger.by_uid.get(uid)
@@ -205,18 +208,21 @@ class _Writer:
             metadata=ObjectMeta(name=holder.name, namespace=holder.namespace, uid=holder.uid),
             status=ResourceClaimStatus(devices=statuses),
         )
+        self.failed.discard(entry.uid)
         try:
             with watchdog.step("writing the status of a claim", limit=_STUCK_SECONDS):
                 await self.client.apply(claim, manager=self.driver_name, subresource="status")
         except KubeError as error:
             self.on_event(ClaimStatusWritten(error=error))
-            if error.retryable:
+            # An answer that is not understood says that the API server has taken the status.
+            if error.retryable and not isinstance(error, Unreadable):
+                self.failed.add(entry.uid)
                 raise
             if isinstance(error, Forbidden) or _LACKS_RIGHT in str(error):
                 self._put_off(entry, error)
                 return
             # The claim is gone, is another one, or was allocated anew: a prepare will tell.
-            log.info("status of a claim not written", extra={**fields, "error": str(error)})
+            log.info("status of a claim is left", extra={**fields, "error": str(error)})
         else:
             self.on_event(ClaimStatusWritten())
             self.retry.recovered()
@@ -248,6 +254,7 @@ class _Writer:
             log.warning("what the status of a claim says is not noted: %s", error)
 
     def _forget_ended(self) -> None:
+        self.failed &= self.ledger.by_uid.keys()
         ended = {*self.noted, *self.not_before, *self.reported.value} - self.ledger.by_uid.keys()
         if not ended:
             return
