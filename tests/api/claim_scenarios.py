@@ -53,7 +53,8 @@ async def devices_of_a_claim_have_a_status_each(client: KubeClient) -> None:
 
     async def apply(manager: str, meta: ObjectMeta = own, **status: Any) -> ResourceClaimStatus:
         wanted = ResourceClaim(metadata=meta, status=ResourceClaimStatus.model_validate(status))
-        return (await client.apply(wanted, manager=manager, subresource="status")).status
+        await client.apply(wanted, manager=manager, subresource="status")
+        return (await client.get(ResourceClaim, meta.name, "default")).status
 
     async def said(manager: str, *devices: DeviceStatus) -> set[str]:
         return {one.device for one in (await apply(manager, devices=devices)).devices}

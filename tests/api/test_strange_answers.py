@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from tests.api.conftest import Serve
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials
-from trio_npu_dra.kit.api.objects import Node, ResourceClaim
+from trio_npu_dra.kit.api.objects import Node, ObjectMeta, ResourceClaim
 from trio_npu_dra.kit.base.errors import KubeError, NotFound, Unavailable
 
 CHUNK = b"x" * (1 << 20)
@@ -229,3 +229,10 @@ async def test_a_watch_that_delivers_nothing_whole_in_time_is_given_up(
         with pytest.raises(Unavailable, match="neither a whole event nor an end in time"):
             await watch_nodes(client)
     assert trio.current_time() - began == pytest.approx(seconds, abs=1)
+
+
+async def test_what_is_stored_after_an_apply_need_not_be_understood(saying: Saying) -> None:
+    """Anybody may have given the object a thousand labels; a second apply would help nobody."""
+    credentials = await saying(typed("application/json", b'{"metadata": []}'))
+    async with open_client(credentials) as client:
+        await client.apply(Node(metadata=ObjectMeta(name="n")), manager="m")

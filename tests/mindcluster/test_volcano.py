@@ -114,14 +114,13 @@ class Server:
         objects = tuple(one for one in pods if one.metadata.name == name)
         return Listed(objects=objects, unread=(), version="1")
 
-    async def apply(self, obj: Pod, *, manager: str) -> Pod:
+    async def apply(self, obj: Pod, *, manager: str) -> None:
         """Store it."""
         await trio.lowlevel.checkpoint()
         assert manager
         if self.error:
             raise self.error
         self.applied.append(obj)
-        return obj
 
 
 def opened(server: Server) -> VolcanosChoices:

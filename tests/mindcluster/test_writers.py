@@ -131,7 +131,7 @@ class Server:
         self.asked = 0
         self.error: KubeError | None = None
 
-    async def apply(self, obj: ConfigMap, *, manager: str) -> ConfigMap:
+    async def apply(self, obj: ConfigMap, *, manager: str) -> None:
         """Store it."""
         await trio.lowlevel.checkpoint()
         assert manager == MANAGER
@@ -140,7 +140,6 @@ class Server:
             raise self.error
         info = json.loads((obj.data or {})["DeviceInfoCfg"])
         self.written.append((trio.current_time(), info["DeviceInfo"]["UpdateTime"]))
-        return obj
 
 
 async def test_the_config_map_is_fresh_and_written_seldom(

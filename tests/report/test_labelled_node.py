@@ -148,12 +148,11 @@ class NodeServer:
             raise self.error
         return kind(metadata=ManagedMeta(name=name))
 
-    async def apply(self, obj: ManagedNode, *, manager: str) -> ManagedNode:
+    async def apply(self, obj: ManagedNode, *, manager: str) -> None:
         """Note it."""
         await trio.lowlevel.checkpoint()
         assert manager == "ours"
         self.applied.append(obj)
-        return obj
 
 
 async def test_a_failure_holds_nobody_and_is_tried_for_ever(

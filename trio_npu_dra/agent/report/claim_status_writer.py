@@ -35,7 +35,7 @@ from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import ObjectMeta, ResourceClaim, ResourceClaimStatus
 from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
-from trio_npu_dra.kit.base.errors import Forbidden, KubeError, StorageError, Unreadable
+from trio_npu_dra.kit.base.errors import Forbidden, KubeError, StorageError
 from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.pool import ChangePace
 
@@ -214,8 +214,7 @@ class _Writer:
                 await self.client.apply(claim, manager=self.driver_name, subresource="status")
         except KubeError as error:
             self.on_event(ClaimStatusWritten(error=error))
-            # An answer that is not understood says that the API server has taken the status.
-            if error.retryable and not isinstance(error, Unreadable):
+            if error.retryable:
                 self.failed.add(entry.uid)
                 raise
             if isinstance(error, Forbidden) or _LACKS_RIGHT in str(error):

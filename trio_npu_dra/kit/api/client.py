@@ -181,11 +181,12 @@ class KubeClient:
         answer = await self._ask_about(asked, "PUT", kind, meta.name, meta.namespace, body=body)
         return parsed(kind, asked, answer)
 
-    async def apply(self, obj: K, *, manager: str, subresource: str = "") -> K:
+    async def apply(self, obj: KubeObject, *, manager: str, subresource: str = "") -> None:
         """Apply the fields of *obj* (server-side apply), and remove those that *manager* left out.
 
         It takes over fields of other managers, and creates a missing object unless *obj* has a UID.
-        With a *subresource*, such as `status`, it changes that part of an object alone.
+        With a *subresource*, such as `status`, it changes that part of an object alone. What is
+        stored then is not read: others can have made the object such that it is not understood.
 
         Raises:
             Invalid: It has another UID, or the API server's validation refused it.
@@ -196,8 +197,7 @@ class KubeClient:
         asked = f"apply {subresource} of {what}" if subresource else f"apply {what}"
         parameters = {"fieldManager": manager, "force": "true"}
         path = paths.single(kind, meta.name, meta.namespace, subresource=subresource, **parameters)
-        answer = await self._transport.ask(asked, "PATCH", path, _encoded(obj.to_wire()))
-        return parsed(kind, asked, answer)
+        await self._transport.ask(asked, "PATCH", path, _encoded(obj.to_wire()))
 
     async def delete(
         self,
