@@ -7,7 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trio_npu_dra.kit.api.objects import ApiModel, Items, KubeObject, Named
+from trio_npu_dra.kit.api.objects import (
+    ApiModel,
+    Items,
+    KubeObject,
+    Named,
+    ResourceClaimStatus,
+)
 
 Quantities = Named[Annotated[str, Field(coerce_numbers_to_str=True)]]
 """Quantities by resource; people may write numbers."""
@@ -99,6 +105,11 @@ class PodStatus(ApiModel):
     resource_claim_statuses: Items[PodClaimStatus] = ()
     extended_resource_claim_status: ExtendedClaimStatus | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its containers have ended for good."""
+        return self.phase in {"Succeeded", "Failed"}
+
 
 class PlacedPod(Pod):
     """A Pod with its place and claims; `tools.cluster.pods` has what else schedulers read of it."""
@@ -120,3 +131,8 @@ class PlacedPod(Pod):
             for one in self.spec.resource_claims
             if one.resource_claim_name or made.get(one.name) or one.name not in made
         }
+
+    def may_use(self, claim: ResourceClaimStatus) -> bool:
+        """Whether a claim is reserved for this very pod, or for its group, whose UID it lacks."""
+        is_of_group = self.spec.scheduling_group.pod_group_name in claim.users("podgroups")
+        return is_of_group or self.metadata.uid in {user.uid for user in claim.reserved_for}

@@ -37,7 +37,6 @@ _Held = tuple[AllocationResult, DeviceStatus]
 _FEW: Final = 8
 """How many absent pods are named: a job may want two billion."""
 _HOST_NAME_LIMIT: Final = 63
-_ENDED: Final = {"Succeeded", "Failed"}
 _INDEXES: Final = (
     (JOBSET_JOB_INDEX, JOB_INDEX),
     (LWS_GROUP_INDEX, LWS_WORKER_INDEX),
@@ -113,9 +112,7 @@ def live(pods: Iterable[PlacedPod]) -> tuple[PlacedPod, ...]:
     of the attempt before do not end yet.
     """
     found = [
-        pod
-        for pod in pods
-        if pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
+        pod for pod in pods if pod.metadata.deletion_timestamp is None and not pod.status.has_ended
     ]
     newest = max((_attempt(pod) for pod in found), default=0)
     found = [pod for pod in found if _attempt(pod) == newest]
@@ -244,15 +241,9 @@ def _claims_of(pod: PlacedPod, claims: Mapping[str, ResourceClaim]) -> Iterator[
         claim = claims.get(name)
         if claim is None:
             raise _Lacking(f"lacks claim {name}, which does not exist or cannot be read")
-        if not _is_for(claim, pod):
+        if not pod.may_use(claim.status):
             raise _Lacking(f"lacks claim {name}, which is not reserved for it")
         yield claim
-
-
-def _is_for(claim: ResourceClaim, pod: PlacedPod) -> bool:
-    """Whether it is reserved for this very pod or its group, not for one of that name before."""
-    is_of_group = pod.spec.scheduling_group.pod_group_name in claim.status.users("podgroups")
-    return is_of_group or pod.metadata.uid in {user.uid for user in claim.status.reserved_for}
 
 
 def _given(claim: ResourceClaim) -> Iterator[AllocationResult]:

@@ -82,10 +82,8 @@ def _problem(pod: Pod, one: PodClaim, claim: Claim) -> Said | None:
     if one.resource_claim_template_name and not _is_owned(claim, pod):
         return Said(f"{subject} was not made for this pod", Why.CLAIM_OF_OTHER, claim=claim.title)
     users = claim.status.reserved_for
-    is_user = any(one.uid == pod.metadata.uid for one in users) or (
-        pod.spec.scheduling_group.pod_group_name in claim.status.users("podgroups")
-    )
-    if claim.status.allocation and len(users) >= _CONSUMERS_LIMIT and not is_user:
+    is_full = len(users) >= _CONSUMERS_LIMIT and not pod.may_use(claim.status)
+    if claim.status.allocation and is_full:
         text = f"{subject} has {len(users)} users, and no more are allowed"
         return Said(text, Why.CLAIM_FULL, claim=claim.title, pods=len(users))
     return None

@@ -62,7 +62,7 @@ class Usage:
         self.is_known = pods is not None
         self._used: dict[str, Amounts] = {}
         for pod in pods or ():
-            if pod.spec.node_name and pod.status.phase not in {"Succeeded", "Failed"}:
+            if pod.spec.node_name and not pod.status.has_ended:
                 used = self._used.get(pod.spec.node_name, {})
                 one = {"pods": Fraction(1), **requested(pod)}
                 self._used[pod.spec.node_name] = _sum((used, one))

@@ -43,7 +43,7 @@ def explain_pod(pod: Pod, view: ClusterView, decide: Decide = matches) -> Explan
     """Why a pod waits, or what it has."""
     subject = f"pod {pod.title}"
     found = claims_of(pod, view)
-    if pod.status.phase in {"Succeeded", "Failed"}:
+    if pod.status.has_ended:
         where = f"was on {pod.spec.node_name}" if pod.spec.node_name else "never had a node"
         text = f"it {where}, and has {pod.status.phase}"
         return answer(subject, Outcome.ENDED, _of_pod(text, Why.POD_ENDED, pod), view)
