@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,6 +63,7 @@ class Node:
         about: Of which claims, by name; empty for all.
         written: What it took, or refused.
         times: When (trio's clock).
+        on_write: Called then.
         events: What was told of that.
     """
 
@@ -77,6 +78,7 @@ class Node:
     about: frozenset[str] = frozenset()
     written: list[ResourceClaim] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
+    on_write: Callable[[], object] = lambda: None
     events: list[str] = field(default_factory=list)
 
     async def apply(self, claim: ResourceClaim, *, manager: str, subresource: str) -> None:
@@ -85,6 +87,7 @@ class Node:
         assert (manager, subresource) == ("npu.huawei.com", "status")
         self.written.append(claim)
         self.times.append(trio.current_time())
+        self.on_write()
         if self.error is not None and claim.metadata.name in (self.about or {claim.metadata.name}):
             raise self.error
 
@@ -233,6 +236,31 @@ async def test_a_write_waits_while_calls_come(
         assert waits <= time - since <= waits + LAZY_SECONDS + QUIET_SECONDS
 
 
+async def test_calls_between_two_writes_go_first(node: Node, autojump_clock: MockClock) -> None:
+    """They come when the first status of several is on its way."""
+    del autojump_clock
+    node.on_write = lambda: node.calls.set(node.calls.value + 1)
+    async with node.written_to():
+        await node.hold(entry("a"), entry("b", 1))
+    first, second = node.times
+    assert second - first > QUIET_SECONDS / 2
+
+
+async def test_claims_that_others_prepared_are_written(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    """Another instance did, which tells by the ledger alone, or steps that took their time."""
+    del autojump_clock
+    async with node.written_to():
+        async with node.ledger.exclusive():
+            node.ledger.put(entry("a"))
+            node.ledger.put(replace(entry("b", 1), state=EntryState.INTENDED))
+        await trio.sleep(SOON)
+        assert node.names == ["a"]
+        await node.hold(entry("b", 1))
+        assert node.names == ["a", "b"]
+
+
 async def test_a_storm_of_changes_costs_few_writes(node: Node, autojump_clock: MockClock) -> None:
     """As many as it costs slices; the last ones say what is true in the end."""
     del autojump_clock
@@ -320,7 +348,9 @@ async def test_a_missing_right_is_said_once_and_tried_later(
         await node.become(replace(chip(0), health=ILL))
         assert node.names == ["a", "b"]
         assert StatusFiles(node.ledger.state_folder).read("a") == ()
-        await trio.sleep(AGAIN_SECONDS)
+        await trio.sleep(AGAIN_SECONDS / 2)
+        await node.settle()
+        await trio.sleep(AGAIN_SECONDS / 2)
         assert node.names == ["a", "b"] * 2
         node.error = None
         await trio.sleep(AGAIN_SECONDS)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
 from typing import Final, NoReturn
 
 import trio
@@ -163,6 +162,8 @@ class _Writer:
         latest = trio.current_time() + LATEST_SECONDS
         answered = await self._wait_for_quiet(latest)
         self._forget_ended()
+        now = trio.current_time()
+        self.not_before = {uid: at for uid, at in self.not_before.items() if at > now}
         levels = read_levels(self.host, self.board.value.chips)
         for uid in sorted(self.ledger.by_uid, key=self.failed.__contains__):
             if self.calls.value != answered:
@@ -182,8 +183,8 @@ class _Writer:
         while True:
             answered = self.calls.value
             await trio.sleep_until(min(trio.current_time() + QUIET_SECONDS, latest))
-            if self.calls.value == answered or trio.current_time() >= latest:
-                return self.calls.value
+            if self.calls.value == answered:
+                return answered
 
     def _due(self, entry: Entry, levels: Levels) -> Statuses:
         """What to write of a claim now; empty if nothing."""
@@ -192,12 +193,10 @@ class _Writer:
         if entry.holder.kind is HolderKind.CLAIM and is_prepared:
             wanted = device_statuses(entry, self.board.value, levels, driver_name=self.driver_name)
         known = self.reported.value.get(entry.uid, ())
-        if not wanted or say_the_same(wanted, known):
-            self.not_before.pop(entry.uid, None)
-            if wanted:
-                self._note(entry.uid, known)
+        if wanted and say_the_same(wanted, known):
+            self._note(entry.uid, known)
             return ()
-        if self.not_before.get(entry.uid, -inf) > trio.current_time():
+        if not wanted or entry.uid in self.not_before:
             return ()
         # A read may have shown the claim as it was before the last write.
         return stamped(wanted, known or self.noted.get(entry.uid, ()), time.time())
