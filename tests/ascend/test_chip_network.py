@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 from typing import Any
 
@@ -78,13 +80,12 @@ async def test_chips_without_such_a_port_have_no_address(board: Board) -> None:
 async def test_known_addresses_stay_while_the_chip_gives_none(
     look: Look, dcmi: Dcmi, control: BoardControl
 ) -> None:
-    """And that it does not is a gap in what is known; what else the port has is no part of it."""
+    """That is no gap for which cards are listed again; what else the port has is no part of it."""
     dcmi.init()
     before = await look()
     control.set_return_code("dcmi_get_device_ip", -8005)
     after = await look(before)
-    assert after.chips == before.chips
-    assert "no address: dcmi_get_device_ip returned -8005" in after.unanswered[0]
+    assert after == before
 
     control.release("dcmi_get_device_ip")
     control.set_return_code("dcmi_get_device_mac", -8002)
@@ -94,6 +95,19 @@ async def test_known_addresses_stay_while_the_chip_gives_none(
         network("192.168.100.101/24", None, None),
         (),
     )
+
+
+@pytest.mark.parametrize("profile", [NPU])
+async def test_a_port_that_hangs_costs_its_address_alone(
+    look: Look, dcmi: Dcmi, hang: Callable[[str, int], None]
+) -> None:
+    """At a start, too; and cards are listed beside that call."""
+    dcmi.init()
+    (whole,) = (await look()).chips
+    hang("dcmi_get_device_ip", 0)
+    for _ in range(2):
+        board = await look()
+        assert (board.chips, board.gaps) == ((replace(whole, network=None),), ())
 
 
 @pytest.mark.parametrize("profile", [changed(SERVER, 3)])

@@ -40,7 +40,7 @@ TELEMETRY = (
 
 @pytest.mark.parametrize("profile", [PAIR])
 async def test_each_call_of_a_listing_names_its_chip(relay: Relay, dcmi: Dcmi, host: Host) -> None:
-    """Or its card; only what asks for the whole node does not, and `init` runs alone."""
+    """Or its card, or its port; only what asks for the node does not, and `init` runs alone."""
     await init(relay, dcmi, host, EMPTY_BOARD)
     await discover(relay, dcmi, host)
     assert sorted(relay.devices, key=str) == sorted(
@@ -48,6 +48,7 @@ async def test_each_call_of_a_listing_names_its_chip(relay: Relay, dcmi: Dcmi, h
             *((name, None) for name in ("init", "card_list", "driver_version", "vnpu_mode")),
             *(("units", card) for card in (0, 1)),
             *((name, chip) for name in ("identify", "describe") for chip in (FIRST, SECOND)),
+            *(("_network", ("network", chip)) for chip in (FIRST, SECOND)),
             ("read_links", FIRST),
         ],
         key=str,

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from trio_npu_dra.ascend.chip_network import read_addresses
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef, DieKind, Link, Memory, SuperPodPlace
@@ -88,7 +87,7 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
         pci_bus_id=bus_id,
         pcie_root=host.pcie_root(bus_id) if bus_id else None,
         numa_node=numa_node,
-        network=read_addresses(dcmi, host, chip, before.network, facts),
+        network=before.network,
     )
     described = _split(dcmi, described, before, facts)
     described = _in_super_pod(dcmi, described, before, facts)

@@ -14,7 +14,6 @@ from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.hccn_conf import HCCN_CONF, read_hccn_conf
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Chip, ChipNetwork
-from trio_npu_dra.ascend.tolerant_reader import TolerantReader
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.base.errors import StorageError
 
@@ -23,31 +22,23 @@ log = logging.getLogger(__name__)
 _DEADLINE_SECONDS: Final = 2.0
 
 
-def read_addresses(
-    dcmi: Dcmi, host: Host, chip: Chip, known: ChipNetwork | None, facts: TolerantReader
+async def read_addresses(
+    worker: DcmiWorker, dcmi: Dcmi, host: Host, chip: Chip
 ) -> ChipNetwork | None:
-    """The addresses of a chip's RoCE port, read on the worker's thread; *known* were read before.
+    """The addresses of a chip's RoCE port; they stay as they are known if it does not answer.
 
     Its IPv4 address, or its IPv6 address if it has no other, as Huawei's device plugin has it.
-    Where the library has no call for an address, that of `/etc/hccn.conf` counts.
+    Where the library has no call for an address, that of `/etc/hccn.conf` counts. A port that hangs
+    is in the way of its own calls alone.
     """
     if not TRAITS[chip.family].has_network_port:
         return None
-    return facts.read("address", known, _network, dcmi, host, chip)
-
-
-async def read_addresses_again(
-    worker: DcmiWorker, dcmi: Dcmi, host: Host, chip: Chip
-) -> ChipNetwork | None:
-    """The addresses of a known chip; they stay as they are known if it does not answer."""
     try:
         return await worker.call(
-            read_addresses,
+            _network,
             dcmi,
             host,
             chip,
-            chip.network,
-            TolerantReader(),
             device=("network", chip.ref),
             deadline_seconds=_DEADLINE_SECONDS,
         )

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from trio_npu_dra.ascend import chip as chips
+from trio_npu_dra.ascend.chip_network import read_addresses
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import NO_ANSWER, ChipRef, Link
@@ -249,6 +250,8 @@ async def _read(worker: DcmiWorker, dcmi: Dcmi, host: Host, chip: Chip, silent: 
         if known is not None:
             chip = replace(known, logic_id=chip.logic_id, unlisted=False)
         problem = str(error)
+    else:
+        chip = replace(chip, network=await read_addresses(worker, dcmi, host, chip))
     if problem:
         silent.add_facts(f"{chip.ref}: {problem}")
     return chip

@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from trio_npu_dra.ascend.chip_network import read_addresses_again
+from trio_npu_dra.ascend.chip_network import read_addresses
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
@@ -69,7 +69,7 @@ class PortWatch:
                     with watchdog.step(
                         f"reading the addresses of {chip.name}", limit=_STUCK_SECONDS
                     ):
-                        found = await read_addresses_again(self.worker, self.dcmi, self.host, chip)
+                        found = await read_addresses(self.worker, self.dcmi, self.host, chip)
                     self.on_addresses(chip, found)
             await trio.sleep(interval_seconds)
 
