@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,14 +53,28 @@ def machine() -> tuple[str, str]:
     )
 
 
-def test_killed_docker_leaves_what_the_next_start_removes(tmp_path: Path) -> None:
+@pytest.fixture
+def dead() -> str:
+    """The id of a process that has ended."""
+    return run("sh", "-c", "echo $$").strip()
+
+
+@pytest.fixture
+def kept(dead: str) -> Iterator[Path]:
+    """What a session leaves that failed and has ended."""
+    folder = Path(tempfile.gettempdir(), f"trio-npu-dra-{dead}-failed")
+    (folder / "logs").mkdir(parents=True)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_killed_docker_leaves_what_the_next_start_removes(
+    tmp_path: Path, dead: str, kept: Path
+) -> None:
     """Its processes, mounts, interfaces and rules end with it; containers and files at the next."""
     before = machine()
-    # A process that has ended gave the name; the script's own cannot be known before it runs.
-    dead = subprocess.run(["sh", "-c", "echo $$"], stdout=subprocess.PIPE, text=True, check=True)
-    identity = f"trio-npu-dra-{dead.stdout.strip()}-killed"
-    kept = Path(tempfile.gettempdir(), f"trio-npu-dra-{dead.stdout.strip()}-failed")
-    (kept / "logs").mkdir(parents=True)
+    # The script's own id cannot be known before it runs.
+    identity = f"trio-npu-dra-{dead}-killed"
     script = [sys.executable, "-c", SCRIPT, identity, str(tmp_path)]
     with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -78,7 +93,6 @@ def test_killed_docker_leaves_what_the_next_start_removes(tmp_path: Path) -> Non
     assert left_of(identity) == []
     assert [*Path(tempfile.gettempdir()).glob("trio-npu-dra-*-killed")] == []
     assert kept.exists(), "the logs of a session that failed stay"
-    shutil.rmtree(kept)
 
     name = f"trio-npu-dra-{os.getpid()}-next"
     engine = Engine.start(name, logs=tmp_path)
