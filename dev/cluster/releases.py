@@ -33,7 +33,12 @@ RELEASES = {
         # The health of devices in a pod's status is alpha before 1.36.
         Release(kubernetes="1.34.3", containerd="1.7.29", gates=("ResourceHealthStatus=true",)),
         Release(kubernetes=DEFAULT, containerd="2.1.6"),
-        Release(kubernetes="1.37.1", containerd="2.1.6"),
+        Release(
+            kubernetes="1.37.1",
+            containerd="2.1.6",
+            gates=("GenericWorkload=true", "TopologyAwareWorkloadScheduling=true"),
+            apis=("scheduling.k8s.io/v1beta1",),
+        ),
     )
 }
 

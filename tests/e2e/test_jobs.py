@@ -280,3 +280,26 @@ def test_explain_says_how_many_pods_fit(driver: Driver, space: Space) -> None:
     placed = f"its 6 pods with devices have nodes in super pod {SUPER_POD}"
     assert placed in explained(space, name)
     space.delete("job", name, foreground=True)
+
+
+@pytest.mark.every_version
+@pytest.mark.since("1.37")
+def test_a_gang_starts_whole_in_one_super_pod_or_waits(space: Space) -> None:
+    """None of its pods gets a node before there is room for all of them together."""
+    leave_room_for_five(space)
+    space.apply_text(yaml.safe_dump_all(example("job-gang", pods=6)))
+    space.wait(lambda: refusal(space), "a PodGroup that has no room")
+    assert placed_pods(space, "job-gang") == []
+    space.delete_pod("other")
+    pods = wait_started(space, "job-gang", 6)
+    assert super_pods_of(read_table(space, pods)) == {f"{SUPER_POD}": 2}
+    space.delete("job", "job-gang", foreground=True)
+
+
+def refusal(space: Space) -> str:
+    """Why the scheduler has not placed the PodGroup."""
+    words = "get", "podgroup", "job-gang", "--namespace", space.name, "--output", "json"
+    group = json.loads(space.cluster.kubectl(*words))
+    found = {one["type"]: one for one in group.get("status", {}).get("conditions", [])}
+    scheduled = found.get("PodGroupInitiallyScheduled", {"status": "Unknown"})
+    return str(scheduled["message"]) if scheduled["status"] == "False" else ""
