@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,9 +63,8 @@ SHARES = {
 long; the files that are named nowhere make another one."""
 NOTHING_CHOSEN = 5
 """pytest's status if no test was left, which may be what the arguments say."""
-WATCHES = 20
-"""Instances of inotify that the programs of a cluster may have; 14 are usual, and 8 more for each
-further node; Linux gives all processes of a user 128 as a rule."""
+WATCHES = 30
+"""Instances of inotify that the programs of a cluster may have: 14, and 8 for each further node."""
 WATCHES_OF_KIND = 60
 """The same of kind's cluster with three nodes; 56 are usual."""
 MEMORY = 2 << 30
@@ -157,9 +157,19 @@ def at_once() -> int:
     text = Path("/proc/meminfo").read_text()
     found = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
     assert found is not None, "Linux says what memory is available"
-    watches = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text())
-    room = (int(found[1]) * 1024 // MEMORY - 1, (watches - WATCHES_OF_KIND) // WATCHES)
-    return max(1, min(room))
+    return max(1, min(int(found[1]) * 1024 // MEMORY - 1, 2 * (os.cpu_count() or 1)))
+
+
+@contextmanager
+def room_for_watches(count: int) -> Iterator[None]:
+    """Let root's programs have so many instances of inotify meanwhile; 128 are usual."""
+    limit = Path("/proc/sys/fs/inotify/max_user_instances")
+    before = int(limit.read_text())
+    limit.write_text(f"{max(before, count)}")
+    try:
+        yield
+    finally:
+        limit.write_text(f"{before}")
 
 
 class Suite:
@@ -211,10 +221,12 @@ class Suite:
 
     def run_all(self) -> bool:
         """Build one version after another, and begin with its tests while the next is built."""
+        clusters = at_once()
         with (
+            room_for_watches(clusters * WATCHES + WATCHES_OF_KIND),
             tempfile.TemporaryDirectory() as temp,
             ThreadPoolExecutor(1) as one,
-            ThreadPoolExecutor(at_once()) as beside,
+            ThreadPoolExecutor(clusters) as beside,
         ):
             rights = Path(temp)
             running: list[Future[bool]] = [one.submit(self.run_on_kind, part_on_kind(rights))]
