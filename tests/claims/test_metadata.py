@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import ip_interface
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,10 +86,14 @@ def mounts(node: NodeOnDisk, uid: str = "uid-a") -> dict[str, tuple[str, str]]:
     }
 
 
+def file_of(node: NodeOnDisk, request: str = "npu") -> Path:
+    """The file of a request of claim a."""
+    return node.state_folder / f"device-metadata/uid-a_{request}.json"
+
+
 def read(node: NodeOnDisk, request: str = "npu") -> list[dict[str, Any]]:
     """The objects of a file of claim a."""
-    text = (node.state_folder / f"device-metadata/uid-a_{request}.json").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in file_of(node, request).read_text().splitlines()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +195,7 @@ async def test_the_repair_brings_files_back_and_removes_strays(
     del autojump_clock
     node.source.store(claim("a", result("npu-2")))
     await claims.prepare([ref("a")])
-    whole, path = read(node), node.state_folder / "device-metadata/uid-a_npu.json"
+    whole, path = read(node), file_of(node)
     inode = path.stat().st_ino
     path.write_text("")
     (path.parent / "uid-gone_npu.json").write_text("{}")
@@ -211,7 +216,7 @@ async def test_files_of_a_newer_version_stay(
     """This one cannot read what they say, and the claim's containers may mount them."""
     node.source.store(claim("a", result("npu-2")))
     await claims.prepare([ref("a")])
-    before, path = mounts(node), node.state_folder / "device-metadata/uid-a_npu.json"
+    before, path = mounts(node), file_of(node)
     record = node.record("uid-a")
     record["allocation"][0]["config"] = record["metadata"] = [1]
     (node.state_folder / "claims/uid-a.json").write_text(json.dumps(record))
@@ -227,7 +232,7 @@ async def test_files_after_a_power_cut(
     """They were not synced: those of the earlier boot go, and a prepare writes them anew."""
     node.source.store(claim("a", result("npu-2")))
     await claims.prepare([ref("a")])
-    whole, path = read(node), node.state_folder / "device-metadata/uid-a_npu.json"
+    whole, path = read(node), file_of(node)
     path.write_text("")
     node.cdi_path("uid-a").write_text("")
     node.reboot()
@@ -246,7 +251,7 @@ async def test_an_address_that_changes_is_written_into_the_file_that_containers_
     del autojump_clock
     node.source.store(claim("a", result("npu-2")))
     await claims.prepare([ref("a")])
-    path = node.state_folder / "device-metadata/uid-a_npu.json"
+    path = file_of(node)
     inode = path.stat().st_ino
     keep = partial(keep_cdi_files, board=node.board, metadata=METADATA)
     await nursery.start(keep, node.ledger(), node.cdi())
