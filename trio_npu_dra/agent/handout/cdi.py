@@ -227,15 +227,15 @@ class CdiFolder(CdiFiles):
         configured = [self._configured(device, mounts, files) for device in devices]
         parts = [*zip(*configured, strict=True)]  # each part of all devices
         common = [part[0] if part.count(part[0]) == len(devices) else {} for part in parts]
-        # A container has all devices of a request, so that the first of them brings the file. A CDI
-        # device of its own for the file would be unknown to a container that restarts after an
-        # earlier version of the driver, which knows no metadata, has rendered the claim.
-        unread = dict(metadata or {})
+        # A container has all devices of a request, so the first of them brings the file. The file
+        # has no CDI device of its own: an earlier version of the driver, which knows no metadata,
+        # would render the claim without it, and a container that restarts then asks for it.
+        not_brought = dict(metadata or {})
         shares: dict[str, dict[str | None, list[Edits]]] = {}
         for given in allocation:
             files_of_requests = shares.setdefault(given.device, {}).setdefault(given.share_id, [])
             for request in given.requests:
-                if (document := unread.pop(request, None)) is not None:
+                if (document := not_brought.pop(request, None)) is not None:
                     files_of_requests.append(self.metadata.edits(uid, request, document))
         return self.spec(
             {

@@ -3,8 +3,8 @@
 It adopts existing slices: a restart with an equal pool writes nothing. Updates and deletes are
 planned on what the watch shows, which begins with the first list: they name a version, and the API
 server refuses them if it has another one. A create is planned on a list that was read just before,
-so that one whose answer was lost is not repeated; so is all after a failure. When the task is
-cancelled the slices stay: they belong to the Node, not to this process.
+so that one whose answer was lost is not repeated; so is every write after a failure. When the task
+is cancelled the slices stay: they belong to the Node, not to this process.
 """
 
 from __future__ import annotations
@@ -231,9 +231,9 @@ class _Publisher:
         self._settle(content, slices, writes)
 
     def _shown(self) -> Slices | None:
-        """The slices as the watch shows them; None if it is known to be behind."""
-        is_behind = self._settled is None or self._unshown or not self._is_watching
-        return None if is_behind else (*self._view.objects.values(),)
+        """The slices as the watch shows them; None after a failure, or while it is behind."""
+        is_doubtful = self._settled is None or self._unshown or not self._is_watching
+        return None if is_doubtful else (*self._view.objects.values(),)
 
     @property
     def _is_watching(self) -> bool:
