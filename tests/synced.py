@@ -1,4 +1,4 @@
-"""The moments at which a process syncs its files to the disk."""
+"""The moments at which a process syncs its files to the disk, or gives them names."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ State = dict[str, bytes]
 
 
 @contextmanager
-def syncs(folder: Path) -> Iterator[list[State]]:
-    """The files below *folder* at each call of `os.fsync` in the body, by this thread.
+def syncs(folder: Path, *, of: object = os.fsync) -> Iterator[list[State]]:
+    """The files below *folder* at each call of a function of `os` in the body, by this thread.
 
-    `os.fsync` is not replaced: Python reports each function call to a profiler.
+    The function is not replaced: Python reports each function call to a profiler.
     """
     seen: list[State] = []
 
     def look(frame: FrameType, event: str, function: object) -> None:
         del frame
-        if event == "c_call" and function is os.fsync:
+        if event == "c_call" and function is of:
             sys.setprofile(None)  # this function itself calls functions
             files = (path for path in folder.rglob("*") if path.is_file())
             seen.append({path.name: path.read_bytes() for path in files})

@@ -15,7 +15,7 @@ from dev.benchmarks.drivers import Driver
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 
 CLAIMS: Final = 8
-RECORD: Final = b"x" * 330
+RECORD: Final = b"x" * 3700
 """Has the size of a claim record of one device."""
 
 FLOORS: Final = {
@@ -92,12 +92,11 @@ def _play_files(folder: Path, samples: Samples) -> None:
 
 
 def _write(paths: Sequence[Path]) -> None:
-    """Write files that are whole or absent, also after a power cut."""
+    """Write files that are whole or absent, however this process ends."""
     for path in paths:
         temporary = path.with_suffix(".new")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT)
         os.write(descriptor, RECORD)
-        os.fsync(descriptor)
         os.close(descriptor)
         temporary.rename(path)
 

@@ -32,6 +32,13 @@ async def read(folder: Path) -> Ledger:
     return await ledger_with(folder)
 
 
+def cut_partition(uid: str) -> Entry:
+    """The entry of a claim for which vNPU 100 was cut."""
+    whole = of_partition(uid)
+    cut = Partition(template="vir05_1c_8g", number=0, vnpu=100)
+    return replace(whole, devices=(replace(whole.devices[0], partition=cut),))
+
+
 @pytest.mark.parametrize("has_boot_id", [True, False])
 async def test_records_are_read_by_the_next_instance(tmp_path: Path, has_boot_id: bool) -> None:
     """One file each, with the format's version; also where the kernel tells no boot."""
@@ -48,9 +55,24 @@ async def test_records_are_read_by_the_next_instance(tmp_path: Path, has_boot_id
     assert wire["claim"] == {"namespace": "default", "name": "uid-a", "uid": "uid-a"}
 
 
+async def test_only_what_a_power_cut_may_leave_on_a_chip_waits_for_the_disk(tmp_path: Path) -> None:
+    """The next boot forgets all other records, whatever became of them."""
+    whole, cut = entry("uid-a"), cut_partition("uid-a")
+    (tmp_path / "boot_id").write_text("boot\n")
+    ledger = Ledger(tmp_path / "state", boot_id_file=tmp_path / "boot_id")
+    counts = []
+    async with ledger.exclusive():
+        for each in (whole, cut, whole, whole):
+            with syncs(tmp_path) as states:
+                ledger.put(each)
+            counts.append(len(states))
+
+    assert counts == [0, 3, 1, 0]  # copy, record and folder; the record in place of that copy
+
+
 async def test_a_record_is_synced_before_it_has_its_name(tmp_path: Path) -> None:
-    """After a power cut it is whole or absent."""
-    ledger = Ledger(tmp_path)
+    """Where no boot has an id, and nothing is forgotten."""
+    ledger = Ledger(tmp_path, boot_id_file=tmp_path / "none")
     async with ledger.exclusive():
         with syncs(tmp_path / "claims") as states:
             ledger.put(entry("uid-a"))
@@ -130,9 +152,10 @@ async def test_an_entry_is_overwritten_in_one_rename(tmp_path: Path) -> None:
     """Whenever this process dies there is a record, the old one or the new one."""
     ledger = await ledger_with(tmp_path, entry("uid-a", 2))
     async with ledger.exclusive():
-        with syncs(tmp_path / "claims") as states:
+        with syncs(tmp_path / "claims", of=os.replace) as states:
             ledger.put(entry("uid-a", 3))
-    assert all(b"davinci2" in state["uid-a.json"] for state in states)
+    (state,) = states
+    assert b"davinci2" in state["uid-a.json"]
     assert b"davinci3" in (tmp_path / "claims/uid-a.json").read_bytes()
 
 
@@ -228,11 +251,7 @@ async def test_memory_is_what_is_on_the_disk_if_a_sync_fails(
             raise OSError(errno.EIO, "Input/output error")
         sync(descriptor)
 
-    ledger, whole = Ledger(tmp_path), of_partition("uid-a")
-    partition = replace(
-        whole.devices[0], partition=Partition(template="vir05_1c_8g", number=0, vnpu=100)
-    )
-    cut = replace(whole, devices=(partition,))
+    ledger, cut = Ledger(tmp_path), cut_partition("uid-a")
     monkeypatch.setattr(os, "fsync", fails_for_folders)
     async with ledger.exclusive():
         with pytest.raises(StorageError, match="cannot sync"):

@@ -17,9 +17,10 @@ A death, a full disk or a cancelled call can leave of a claim:
 
 Only a crash of the node can leave a CDI file without a record; the repair removes it.
 
-Disk work runs on the event loop, not in a thread. It is one short fsync a claim, and it keeps
-checkpoints, and so cancellation, out of the critical section. The folder is on the kubelet's own
-disk: when that stalls, the kubelet's checkpoints stall too, and no call waits for us alone.
+Disk work runs on the event loop, not in a thread. It is a few small files a claim, synced only for
+a vNPU, and it keeps checkpoints, and so cancellation, out of the critical section. The folder is on
+the kubelet's own disk: when that stalls, so do the kubelet's checkpoints, and no call waits for us
+alone.
 """
 
 from __future__ import annotations

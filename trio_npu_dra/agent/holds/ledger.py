@@ -18,9 +18,9 @@ that exist before the first write in a boot are of an earlier boot too.
 vNPUs outlast a reboot: the Ascend driver cuts them again. Their records are *undoing* then, so they
 are removed before any claim gets a partition of the chip.
 
-Hence a record is synced, to be whole or absent after a power cut, but its folder is not: a name
-that the power cut loses, or brings back, is one that the next start forgets. Only records of vNPUs
-sync the folder too.
+Hence only records of vNPUs are synced, and their folder with them. A power cut may lose, bring back
+or empty any other, and each is one that the next start forgets. (Where no boot has an id, a record
+is synced, so that it is whole or absent.)
 """
 
 from __future__ import annotations
