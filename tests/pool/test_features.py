@@ -145,9 +145,13 @@ async def test_a_server_that_refuses_every_slice_is_asked_until_it_does_not(reac
 @pytest.mark.parametrize("watching_at_start", [True, False])
 @pytest.mark.parametrize("seen", [True, False])
 async def test_a_server_that_was_away_is_asked_again(
-    reach: Reach, *, watching_at_start: bool, seen: bool
+    reach: Reach, autojump_clock: MockClock, *, watching_at_start: bool, seen: bool
 ) -> None:
-    """It may have another version, even if it was back before the publisher noticed the loss."""
+    """It may have another version, even if it was back before the publisher noticed the loss.
+
+    All nodes have lost it, and do not come together.
+    """
+    del autojump_clock
     async with following(reach) as subject:
         if watching_at_start:
             await subject.note(watching=True)
@@ -158,18 +162,37 @@ async def test_a_server_that_was_away_is_asked_again(
             await subject.note(watching=False)
         assert subject.asked == 1
         await subject.note(watching=True, watch_restarts=1)
+        assert subject.asked == 1
+        await trio.sleep(60)
         assert subject.features.value == NONE_KEPT
         assert subject.asked == 2
 
 
-async def test_a_first_contact_that_came_late_is_asked_again(reach: Reach) -> None:
+async def test_fields_that_a_new_server_drops_are_asked_about_at_once(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """An NPU that should have a taint has none: that does not wait for the turn of the node."""
+    del autojump_clock
+    async with following(reach) as subject:
+        await subject.until(ServerFeatures())
+        reach.state.kubernetes = WITHOUT_FEATURES
+        await subject.note(watching=True, watch_restarts=1)
+        await subject.note(dropped=frozenset({"taints"}))
+        assert subject.features.value == NONE_KEPT
+
+
+async def test_a_first_contact_that_came_late_is_asked_again(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
     """The API server was asked, then away before the publisher watched it."""
+    del autojump_clock
     async with following(reach) as subject:
         await subject.until(ServerFeatures())
         reach.state.kubernetes = WITHOUT_FEATURES
         await subject.note(problem="list resourceslices: connection refused")
         await subject.note(problem="", published=True)
         await subject.note(watching=True)
+        await trio.sleep(60)
         assert subject.features.value == NONE_KEPT
 
 
