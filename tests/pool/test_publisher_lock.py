@@ -44,6 +44,7 @@ async def test_the_older_instance_publishes_until_it_ends(
         await wait_all_tasks_blocked()
         assert (published(), older.writes) == (["old"], 1)
         assert (older.status.value.waiting, younger.status.value.waiting) == (False, True)
+        assert (older.status.value.has_lock, younger.status.value.has_lock) == (True, False)
 
         lives[short_lived].cancel()
         state.remove(ResourceSlice, older.slices[0].metadata.name)
@@ -54,6 +55,7 @@ async def test_the_older_instance_publishes_until_it_ends(
         lives[older].cancel()
         await younger.until_settled()
         assert not younger.status.value.waiting
+        assert younger.status.value.has_lock
         assert (published(), younger.writes) == (["new"], written + 1)
         lives[younger].cancel()
 

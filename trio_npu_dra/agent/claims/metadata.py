@@ -1,4 +1,8 @@
-"""What containers can read of a claim's devices (`kit.base.device_metadata` has the form)."""
+"""What containers can read of a claim's devices (`kit.base.device_metadata` has the form).
+
+A prepare on any instance writes the addresses that it knows. Only the instance that publishes
+renews them: two that read different addresses of a chip would rewrite each other's for ever.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +30,13 @@ class DeviceMetadata:
         attributes: The attributes of an offer's device, in the form of the API.
         network: The addresses of a whole chip, in that form too; None if it has none, or they are
             not known.
+        is_ours_to_renew: Whether this instance publishes.
     """
 
     driver_name: str
     attributes: Callable[[Offer, Board], Mapping[str, Any]]
     network: Callable[[Chip], Mapping[str, Any] | None]
+    is_ours_to_renew: Callable[[], bool]
 
     def of_claim(
         self,
@@ -73,10 +79,12 @@ class DeviceMetadata:
         }
 
     def renewed(self, entry: Entry, board: Board) -> Documents:
-        """A claim's metadata with the addresses that its chips have now (pure).
+        """A claim's metadata with the addresses that its chips have now.
 
-        Of a chip whose addresses are not known the last known ones stay.
+        Those of a chip whose addresses are not known stay; all do unless this instance publishes.
         """
+        if not self.is_ours_to_renew():
+            return entry.metadata
         shared = {given.device for given in entry.allocation if given.share_id is not None}
         now = {
             device.device: network

@@ -168,7 +168,10 @@ def _metadata(node: NodeContext) -> DeviceMetadata | None:
         return offer_attributes(offer, board, node.shared_for_claims.value)
 
     return DeviceMetadata(
-        driver_name=node.settings.driver_name, attributes=attributes, network=network_on_the_wire
+        driver_name=node.settings.driver_name,
+        attributes=attributes,
+        network=network_on_the_wire,
+        is_ours_to_renew=lambda: node.publisher.value.has_lock,
     )
 
 

@@ -36,14 +36,14 @@ async def publisher_lock(
 
     Args:
         state_folder: The driver's folder on the node.
-        status: Its `waiting` is true while this instance waits.
+        status: Its `waiting` is true while this instance waits, its `has_lock` from then on.
     """
     since = trio.current_time()
     status.set(replace(status.value, waiting=True))
     path = state_folder / "publisher.lock"
     waits = "publishing has to wait for its lock file"
     async with file_lock.hold_patiently(path, pause_seconds=_PAUSE, waits=waits):
-        status.set(replace(status.value, waiting=False))
+        status.set(replace(status.value, waiting=False, has_lock=True))
         waited = trio.current_time() - since
         if waited >= _PAUSE:
             log.info("publishing in place of an instance that ended", extra={"waited": waited})
