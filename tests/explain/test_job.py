@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,11 +21,15 @@ from dev.explain.world import (
     slice_,
     view_of,
 )
+from trio_npu_dra.tools.cluster import pools
 from trio_npu_dra.tools.cluster.explain.job import JobExplanation, explain_job
 from trio_npu_dra.tools.cluster.pods import Pod
 
 if TYPE_CHECKING:
     from tests.explain.conftest import Cluster
+    from trio_npu_dra.kit.api.nodes import FullNode
+    from trio_npu_dra.tools.cluster.inventory import PoolId
+    from trio_npu_dra.tools.cluster.pools import NodePool
 
 NODES = {"a1": 3, "a2": 3, "b1": 7}
 
@@ -129,6 +133,20 @@ def test_the_pod_that_has_no_room_is_explained() -> None:
     assert said.blocked.subject == "pod default/w2"
     assert [name for name, _ in said.blocked.nodes] == ["a1", "a2"]
     assert "held by claim default/c0" in said.blocked.sentence
+
+
+def test_pools_are_built_once_for_all_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once for each pod: a job may have hundreds, and its cluster as many nodes."""
+    build, seen = pools._pool, list[str]()
+
+    def counted(id_: PoolId, near: Any, all_of_it: Any, node: FullNode) -> NodePool | None:
+        seen.append(node.metadata.name)
+        return build(id_, near, all_of_it, node)
+
+    monkeypatch.setattr(pools, "_pool", counted)
+    said = explained(*cluster_of(count=8), *(one for number in range(4) for one in worker(number)))
+    assert room(said) == {3: (0, 4), 7: (0, 4)}
+    assert seen == [*NODES]
 
 
 def test_nodes_without_a_super_pod_are_one_place() -> None:
