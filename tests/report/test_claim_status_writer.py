@@ -314,7 +314,14 @@ async def test_what_was_read_is_newer_than_a_file(node: Node, autojump_clock: Mo
     assert node.written[1].status.devices[0].conditions == (long_ago,)
 
 
-@pytest.mark.parametrize("error", [NotFound("gone"), Conflict("other"), Invalid("not allocated")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotFound("gone"),
+        Conflict("other"),
+        Invalid("apply status of resourceclaims resourceclaims/driver: it is not allocated"),
+    ],
+)
 async def test_a_claim_that_is_another_one_is_forgotten(
     node: Node, autojump_clock: MockClock, error: KubeError
 ) -> None:
@@ -334,7 +341,10 @@ async def test_a_claim_that_is_another_one_is_forgotten(
     "error",
     [
         Forbidden('cannot patch resource "resourceclaims/status"'),
-        Invalid('status.devices: Forbidden: ... requires resource="resourceclaims/driver"'),
+        Invalid(
+            "status.devices: Forbidden: changing status.devices requires "
+            'resource="resourceclaims/driver", verb="[arbitrary-node:patch]" permission: ...'
+        ),
     ],
 )
 async def test_a_missing_right_is_said_once_and_tried_later(

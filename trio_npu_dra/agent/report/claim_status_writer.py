@@ -50,8 +50,8 @@ QUIET_SECONDS: Final = 0.2
 LATEST_SECONDS: Final = 2.0
 """Until it is written although calls come."""
 
-_LACKS_RIGHT: Final = "resourceclaims/driver"
-"""What the API server names if only that right is missing; it calls the claim invalid (422)."""
+_LACKS_RIGHT: Final = 'requires resource="resourceclaims/driver"'
+"""What the API server says if only that right is missing; it calls the claim invalid (422)."""
 
 _STUCK_SECONDS: Final = 60.0  # one request, which has a deadline of its own
 
