@@ -76,6 +76,7 @@ class Server:
         self.applied: list[Pod] = []
         self.read: list[str] = []
         self.nodes_read = 0
+        self.address = "10.0.0.9"
 
     async def get(self, kind: type[FullNode], name: str) -> FullNode:
         """The Node."""
@@ -83,7 +84,7 @@ class Server:
         self.nodes_read += 1
         addresses = [
             {"type": "Hostname", "address": name},
-            {"type": "InternalIP", "address": "10.0.0.9"},
+            *([{"type": "InternalIP", "address": self.address}] if self.address else []),
         ]
         return kind.model_validate({"metadata": {"name": name}, "status": {"addresses": addresses}})
 
@@ -255,6 +256,24 @@ async def test_a_pod_says_what_it_has_got(
     await trio.sleep(70)
     assert [one.metadata.name for one in server.applied] == ["a", "b"]
     assert server.nodes_read == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_node_without_an_address_is_read_again(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """For the next pod: the kubelet may set it later, or never, and no pod waits for that."""
+    del autojump_clock
+    server = Server(*(pod(name, number) for number, name in enumerate("abc")))
+    volcano = opened(server)
+    nursery.start_soon(volcano.keep)
+    for address, one in zip(("", "10.0.0.9", ""), await volcano.choices(RESOURCE, 1), strict=True):
+        server.address = address
+        volcano.given(one, RESOURCE)
+        await trio.sleep(1)
+    written = [json.loads(one.metadata.annotations[CONFIGURATION]) for one in server.applied]
+    assert [one["host_ip"] for one in written] == ["", "10.0.0.9", "10.0.0.9"]
+    assert server.nodes_read == 2
     nursery.cancel_scope.cancel()
 
 

@@ -77,7 +77,7 @@ class VolcanosChoices:
         self._selector = f"spec.nodeName={node_name},status.phase=Pending"
         self._demands: dict[str, Mapping[str, PodDemand]] = {}  # by the pod's UID, and resource
         self._to_write: dict[str, tuple[ChosenChips, str]] = {}  # with the resource
-        self._host_ip: str | None = None  # until it is needed
+        self._host_ip = ""  # until it is needed, and the kubelet has set it
         self._wanted = trio.Event()
 
     async def choices(self, resource: str, count: int) -> Sequence[ChosenChips]:
@@ -167,7 +167,7 @@ class VolcanosChoices:
         annotations = {TIME: str(LATEST), REAL: ids, KUBELETS: ids}
         chips = [one for one in self._board.value.chips if one.physical_id in chosen.numbers]
         if is_configured(chips):
-            if self._host_ip is None:
+            if not self._host_ip:
                 self._host_ip = (await self._client.get(FullNode, self._node_name)).internal_ip
             annotations[CONFIGURATION] = pod_configuration(
                 chosen.pod, chosen.uid, self._host_ip, chips
