@@ -19,11 +19,19 @@ from trio_npu_dra.kit.base.errors import StorageError
 
 log = logging.getLogger(__name__)
 
-_DEADLINE_SECONDS: Final = 2.0
+DEADLINE_SECONDS: Final = 2.0
+
+HURRIED_SECONDS: Final = 0.25
+"""The deadline in a listing while calls hang: a start waits for all ports, and all may hang."""
 
 
 async def read_addresses(
-    worker: DcmiWorker, dcmi: Dcmi, host: Host, chip: Chip
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    host: Host,
+    chip: Chip,
+    *,
+    deadline_seconds: float = DEADLINE_SECONDS,
 ) -> ChipNetwork | None:
     """The addresses of a chip's RoCE port; they stay as they are known if it does not answer.
 
@@ -40,7 +48,7 @@ async def read_addresses(
             host,
             chip,
             device=("network", chip.ref),
-            deadline_seconds=_DEADLINE_SECONDS,
+            deadline_seconds=deadline_seconds,
         )
     except DcmiError as error:
         log.debug("addresses not read", extra={"npu": chip.name, "error": str(error)})

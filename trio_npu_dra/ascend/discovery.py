@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from trio_npu_dra.ascend import chip as chips
-from trio_npu_dra.ascend.chip_network import read_addresses
+from trio_npu_dra.ascend.chip_network import DEADLINE_SECONDS, HURRIED_SECONDS, read_addresses
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import NO_ANSWER, ChipRef, Link
@@ -251,7 +251,9 @@ async def _read(worker: DcmiWorker, dcmi: Dcmi, host: Host, chip: Chip, silent: 
             chip = replace(known, logic_id=chip.logic_id, unlisted=False)
         problem = str(error)
     else:
-        chip = replace(chip, network=await read_addresses(worker, dcmi, host, chip))
+        seconds = HURRIED_SECONDS if worker.written_off else DEADLINE_SECONDS
+        network = await read_addresses(worker, dcmi, host, chip, deadline_seconds=seconds)
+        chip = replace(chip, network=network)
     if problem:
         silent.add_facts(f"{chip.ref}: {problem}")
     return chip
