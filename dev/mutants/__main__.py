@@ -37,6 +37,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "agent/config": ("tests/config",),
     "agent/device_plugin": ("tests/device_plugin",),
     "agent/mindcluster": ("tests/mindcluster",),
+    "agent/report": ("tests/report",),
     "tools/cluster": ("tests/explain",),
     "tools/ranktable": ("tests/ranktable",),
 }
