@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,7 +92,7 @@ class Mixed(Dcmi):
         """Names of three kinds."""
         names = {6: "Ascend910", 7: "310P3"}
         name = names.get(chip.ids[0], "910B4")
-        return replace(super().chip_info(chip), chip_name=name, npu_name=name)
+        return super().chip_info(chip)._replace(chip_name=name, npu_name=name)
 
     def board_id(self, chip: ChipRef) -> int:
         """Kinds of boards."""

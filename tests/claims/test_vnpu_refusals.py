@@ -115,7 +115,7 @@ async def intended(folders: FolderNode, **changes: Any) -> tuple[Ledger, Entry]:
     (device,) = known.devices
     assert device.partition is not None
     (folders.path() / str(device.partition.vnpu)).unlink()
-    partition = replace(device.partition, vnpu=None, **changes)
+    partition = device.partition._replace(vnpu=None, **changes)
     devices = (replace(device, partition=partition),)
     async with ledger.exclusive():
         return ledger, ledger.put(with_devices(known, devices, known.edits))
@@ -194,7 +194,7 @@ async def test_a_partition_is_lost_without_its_vnpu_or_with_another(folders: Fol
     assert not step.is_lost(known)
     (device,) = known.devices
     assert device.partition is not None
-    unnamed = replace(device, partition=replace(device.partition, vnpu=None))
+    unnamed = replace(device, partition=device.partition._replace(vnpu=None))
     assert step.is_lost(replace(known, devices=(unnamed,)))
     (folders.path() / str(device.partition.vnpu)).write_text("vir10_3c_16g")
     assert step.is_lost(known)

@@ -52,7 +52,7 @@ QUARTER_ID, HALF_ID = "Ascend910-5c.1cpu.8g-100-0", "Ascend910-10c.3cpu.16g-101-
 def of_claim(number: int, *, kind: HolderKind = HolderKind.CLAIM, **facts: Any) -> Hold:
     """A hold on a chip: a claim's, unless told."""
     one = hold(f"{kind}-{number}", number, device=f"npu-{number}", **facts)
-    return replace(one, holder=replace(one.holder, kind=kind))
+    return one._replace(holder=replace(one.holder, kind=kind))
 
 
 def given(number: int, resource: str = RESOURCE, *, share: int | None = None) -> ResourceDevice:
@@ -269,7 +269,7 @@ def test_of_a_chip_that_is_to_move_only_the_held_partitions_stay() -> None:
     """No other is given out, nor the rest of the chip; then it moves."""
     partitioning = PartitionMode(is_on=True)
     part = Partition(template="vir05_1c_8g", number=0, vnpu=115)
-    claimed = replace(of_claim(3), device="npu-3-vir05-1c-8g-0", partition=part)
+    claimed = of_claim(3)._replace(device="npu-3-vir05-1c-8g-0", partition=part)
 
     def names(holds: Collection[Hold], text: str, leaving: Collection[int] = ()) -> list[str]:
         found = in_pool(holds, text, CUTTABLE, partitioning=partitioning, leaving=leaving)

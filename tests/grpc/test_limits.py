@@ -6,7 +6,6 @@ import gc
 import os
 import resource
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import h2.events
@@ -40,7 +39,7 @@ async def called(channel: Channel) -> str:
 
 async def test_a_newcomer_displaces_a_peer_without_calls(path: Path) -> None:
     """Of two silent peers the older one is displaced; a peer that has called before stays."""
-    limits = replace(TIGHT, connections=3)
+    limits = TIGHT._replace(connections=3)
     async with serving(path, ROUTES, limits=limits) as (channel, _):
         assert await called(channel) == "hello"
         async with connected(path) as older, connected(path) as newer, open_channel(path) as other:
@@ -54,7 +53,7 @@ async def test_a_newcomer_displaces_a_peer_without_calls(path: Path) -> None:
 
 async def test_a_newcomer_displaces_the_least_recently_used(path: Path) -> None:
     """That is a peer without a call; it may call again, and is then the newcomer."""
-    limits = replace(TIGHT, connections=2)
+    limits = TIGHT._replace(connections=2)
     async with (
         serving(path, ROUTES, limits=limits),
         connected(path) as first,
@@ -75,7 +74,7 @@ async def test_a_newcomer_displaces_the_least_recently_used(path: Path) -> None:
 async def test_the_oldest_watch_stays(path: Path) -> None:
     """Watching peers displace each other, not the kubelet, which was there before them."""
     watching = Held()
-    limits = replace(TIGHT, connections=2)
+    limits = TIGHT._replace(connections=2)
     async with (
         serving(path, [WATCH.handled_by(watching.watch)], limits=limits) as (channel, _),
         channel.stream(WATCH, HELLO) as replies,
@@ -98,7 +97,7 @@ async def test_busy_peers_lock_no_newcomer_out(path: Path) -> None:
     held = Held()
     routes: list[Route] = [ECHO.handled_by(echo), WATCH.handled_by(held.watch)]
     async with (
-        serving(path, routes, limits=replace(TIGHT, connections=1)) as (channel, _),
+        serving(path, routes, limits=TIGHT._replace(connections=1)) as (channel, _),
         connected(path) as hog,
     ):
         hog.call(WATCH.path)
@@ -109,7 +108,7 @@ async def test_busy_peers_lock_no_newcomer_out(path: Path) -> None:
 
 async def test_a_newcomer_has_time_to_call(mock_clock: MockClock, path: Path) -> None:
     """The next peer waits until that time is over."""
-    limits = replace(TIGHT, connections=1, newcomer_seconds=5)
+    limits = TIGHT._replace(connections=1, newcomer_seconds=5)
     async with (
         serving(path, ROUTES, limits=limits),
         connected(path) as first,
@@ -129,7 +128,7 @@ async def test_idle_connections_are_closed_but_for_the_last_used(
     mock_clock: MockClock, path: Path
 ) -> None:
     """So the kubelet's connection stays even without a watch, and forgotten ones do not."""
-    limits = replace(TIGHT, idle_seconds=5, kept_idle=1)
+    limits = TIGHT._replace(idle_seconds=5, kept_idle=1)
     async with (
         serving(path, ROUTES, limits=limits) as (channel, _),
         connected(path) as older,
@@ -150,7 +149,7 @@ async def test_idle_connections_are_closed_but_for_the_last_used(
 async def test_a_peer_without_a_greeting_is_cut_off(path: Path, greeting: bytes) -> None:
     """A connection that sends nothing, or half of the greeting, ends."""
     async with (
-        serving(path, ROUTES, limits=replace(TIGHT, greeting_seconds=0.05)),
+        serving(path, ROUTES, limits=TIGHT._replace(greeting_seconds=0.05)),
         await trio.open_unix_socket(str(path)) as stream,
     ):
         await stream.send_all(greeting)
@@ -161,7 +160,7 @@ async def test_a_peer_without_a_greeting_is_cut_off(path: Path, greeting: bytes)
 async def test_a_request_that_does_not_end_is_given_up(path: Path) -> None:
     """It ends after its time, with a status; the connection serves the next request."""
     async with (
-        serving(path, ROUTES, limits=replace(TIGHT, request_seconds=0.05)),
+        serving(path, ROUTES, limits=TIGHT._replace(request_seconds=0.05)),
         connected(path) as peer,
     ):
         for data in (b"", MESSAGE[:3], MESSAGE[:-1]):
@@ -173,7 +172,7 @@ async def test_a_request_that_does_not_end_is_given_up(path: Path) -> None:
 
 async def test_the_largest_half_request_makes_room(path: Path) -> None:
     """The largest request of the peer with most is refused, not the newest."""
-    limits = replace(TIGHT, half_sent_bytes=100, half_sent_cost=30)
+    limits = TIGHT._replace(half_sent_bytes=100, half_sent_cost=30)
     async with (
         serving(path, ROUTES, limits=limits),
         connected(path) as greedy,
@@ -217,7 +216,7 @@ async def test_a_request_that_is_reset_reaches_no_handler(path: Path) -> None:
 @pytest.mark.parametrize("how", ["given up", "taken back", "lost"])
 async def test_half_a_request_leaves_nothing_behind(path: Path, *, how: str) -> None:
     """Its memory is free without the garbage collector."""
-    limits = replace(TIGHT, request_seconds=0.05 if how == "given up" else 60)
+    limits = TIGHT._replace(request_seconds=0.05 if how == "given up" else 60)
     gc.disable()
     gc.freeze()
     try:
@@ -285,7 +284,7 @@ async def test_needless_frames_are_rationed(path: Path, nonsense: bytes) -> None
 
 async def test_answered_calls_are_not_rationed(path: Path) -> None:
     """Answered calls do not count: no number of them ends a connection."""
-    limits = replace(TIGHT, frames=12, frames_per_second=0)
+    limits = TIGHT._replace(frames=12, frames_per_second=0)
     async with serving(path, ROUTES, limits=limits) as (channel, _):
         for _ in range(12):
             assert await called(channel) == "hello"
@@ -294,7 +293,7 @@ async def test_answered_calls_are_not_rationed(path: Path) -> None:
 async def test_the_streams_of_a_connection_are_limited(path: Path) -> None:
     """HTTP/2 tells the peer the number; more end the connection."""
     async with (
-        serving(path, ROUTES, limits=replace(TIGHT, streams=2)),
+        serving(path, ROUTES, limits=TIGHT._replace(streams=2)),
         connected(path) as peer,
     ):
         for _ in range(3):
@@ -306,7 +305,7 @@ async def test_the_streams_of_a_connection_are_limited(path: Path) -> None:
 async def test_the_watches_of_a_connection_are_limited(path: Path) -> None:
     """One more is refused, and the earlier ones go on."""
     async with (
-        serving(path, [WATCH.handled_by(Held().watch)], limits=replace(TIGHT, watches=1)) as (
+        serving(path, [WATCH.handled_by(Held().watch)], limits=TIGHT._replace(watches=1)) as (
             channel,
             _,
         ),

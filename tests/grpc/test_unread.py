@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,7 +41,7 @@ async def test_a_peer_that_does_not_read_is_cut_off(path: Path, window: int) -> 
     """That holds whether the peer closes its window or leaves its socket full."""
     endless = Endless()
     async with (
-        serving(path, [WATCH.handled_by(endless)], limits=replace(TIGHT, reply_seconds=0.05)),
+        serving(path, [WATCH.handled_by(endless)], limits=TIGHT._replace(reply_seconds=0.05)),
         connected(path) as peer,
     ):
         peer.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window})

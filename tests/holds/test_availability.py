@@ -47,7 +47,7 @@ BOTH = {"module-0": [0, 1], "module-1": [2, 3]}
     [
         # A gone device stays while it is held; admin access reserves nothing.
         (a3(*DIES), [], {"module-0": [0, 1]}),
-        (a3(*DIES), [replace(MODULE_1, observer=True)], {"module-0": [0, 1]}),
+        (a3(*DIES), [MODULE_1._replace(observer=True)], {"module-0": [0, 1]}),
         (a3(*DIES), [MODULE_1], BOTH),
         (a3(*DIES, policy=INDEPENDENT), [], {"npu-0": [0], "npu-1": [1], "npu-2": [2]}),
         # A held device stays although its chip was cut by hand since.
@@ -163,7 +163,7 @@ def test_a_held_partition_stays_when_chips_are_cut_no_more() -> None:
     quarter = Partition(template="vir05_1c_8g", number=0)
     for vnpus in ((), (115,)):
         board = Board(chips=(replace(CUTTABLE, vnpus=vnpus),))
-        held = replace(hold("npu-3-vir05-1c-8g-0", 3), partition=replace(quarter, vnpu=115))
+        held = hold("npu-3-vir05-1c-8g-0", 3)._replace(partition=quarter._replace(vnpu=115))
         (kept_partition,) = available(board, [held])
         assert (kept_partition.name, kept_partition.takes) == (held.device, {})
         assert leaving(board, held) == [held.device]
@@ -172,8 +172,7 @@ def test_a_held_partition_stays_when_chips_are_cut_no_more() -> None:
 
 def test_a_held_partition_counts_when_somebody_cuts_by_hand_what_was_left() -> None:
     """Its number is beyond the room then, and still nobody gets what it has."""
-    held = replace(
-        hold("npu-3-vir05-1c-8g-3", 3),
+    held = hold("npu-3-vir05-1c-8g-3", 3)._replace(
         partition=Partition(template="vir05_1c_8g", number=3, vnpu=115),
     )
     chip = split(CUTTABLE, partition(115, "vir05_1c_8g"), partition(114, "vir05_1c_8g"))
@@ -270,14 +269,14 @@ def held_as(number: int, way: str, claim: str) -> list[Hold]:
     """A hold on a chip in this way."""
     whole = hold(f"npu-{number}", number, claim=claim)
     if way == "pod":
-        return [replace(whole, holder=replace(whole.holder, kind=HolderKind.POD))]
+        return [whole._replace(holder=replace(whole.holder, kind=HolderKind.POD))]
     if way.startswith("partition"):
         partition_number = 3 if way == "partition beyond the room" else 0
         vnpu = 100 + 16 * number
         quarter = Partition(template="vir05_1c_8g", number=partition_number, vnpu=vnpu)
         device = f"npu-{number}-vir05-1c-8g-{partition_number}"
-        return [replace(whole, device=device, partition=quarter)]
-    return [] if way == "free" else [replace(whole, share="1" if way == "by shares" else None)]
+        return [whole._replace(device=device, partition=quarter)]
+    return [] if way == "free" else [whole._replace(share="1" if way == "by shares" else None)]
 
 
 def cuttable(number: int, state: str, way: str) -> Chip:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from types import NoneType
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ValidationError
@@ -22,8 +21,7 @@ GROUP: Final = "group"
 """The name of a field's group in its `json_schema_extra`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class Form(NamedTuple):
     """Annotates a type: how its values are called.
 
     Attributes:
@@ -37,8 +35,7 @@ class Form:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class Flag(NamedTuple):
     """A flag, and its environment variable.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from trio_npu_dra.ascend.host import MANAGER, Host
 from trio_npu_dra.ascend.model import Chip, ChipFamily
@@ -16,16 +15,14 @@ from trio_npu_dra.kit.base.errors import DeviceNodeMissing
 MOUNT_OPTIONS: Final = ("ro", "rbind", "rprivate")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceNode:
+class DeviceNode(NamedTuple):
     """A character device: its path in the container, and where the container runtime finds it."""
 
     path: str
     host_path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class Mount(NamedTuple):
     """A bind mount: its path in the container, and where the container runtime finds it."""
 
     container_path: str
@@ -48,7 +45,7 @@ def partition_nodes(host: Host, vnpu: int) -> tuple[DeviceNode, ...]:
     Raises:
         DeviceNodeMissing: The host does not have it.
     """
-    return (replace(_required(host, f"vdavinci{vnpu}"), path=f"/dev/davinci{vnpu}"),)
+    return (_required(host, f"vdavinci{vnpu}")._replace(path=f"/dev/davinci{vnpu}"),)
 
 
 def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:

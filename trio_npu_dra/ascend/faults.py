@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -74,16 +73,14 @@ class _TableFile(BaseModel):
     duration: tuple[DurationRule, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeRules:
+class CodeRules(NamedTuple):
     """The rules about one code, each None if there is none."""
 
     frequency: FrequencyRule | None = None
     duration: DurationRule | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultTable:
+class FaultTable(NamedTuple):
     """Levels and rules by code.
 
     Attributes:

@@ -7,8 +7,8 @@ scheduler knows which of them fit together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Final, TypeAlias
+from dataclasses import fields
+from typing import Final, NamedTuple, TypeAlias
 
 from trio_npu_dra.ascend.dcmi.types import Resources, VDevice
 from trio_npu_dra.ascend.model import Chip
@@ -31,8 +31,7 @@ _COUNTERS: Final[Mapping[str, str]] = {
 """Counters, `ai-cores` first, and the fields of `Resources` that they count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionPlan:
+class PartitionPlan(NamedTuple):
     """The partitions that a chip could be cut into.
 
     Attributes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Final
+from dataclasses import fields, replace
+from typing import Final, NamedTuple
 
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, Resources, VnpuMode
 from trio_npu_dra.ascend.model import Chip
@@ -14,8 +14,7 @@ _MIB: Final = 1024 * 1024
 _FIRST_ID: Final = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class Split(NamedTuple):
     """How a chip can be split.
 
     Attributes:
@@ -93,8 +92,7 @@ def _fitted(template: Template, table: SplitTable, memory_mib: int) -> Template:
     part = memory_mib // template.parts
     half = 2 if memory_mib < table.large_mib else 1
     listed = template.takes.memory_mib or 0
-    return replace(
-        template,
+    return template._replace(
         takes=replace(template.takes, memory_mib=min(listed // half, part)),
         usable_memory_mib=min(template.usable_memory_mib // half, part),
     )

@@ -7,8 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import trio
 
@@ -31,8 +31,7 @@ occurrences of one. Others are lost: their chips are read, but their number is u
 _REFUSED_INTERVALS: Final = 60  # until a refused subscription is tried again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchStatus:
+class WatchStatus(NamedTuple):
     """How the watcher learns of faults, for people and metrics.
 
     Attributes:
@@ -133,7 +132,7 @@ class Subscription:
         except DcmiError as error:
             if self.is_active:  # the answer to an earlier call came meanwhile
                 return
-            if self.status.set(replace(self.status.value, refusal=str(error))):
+            if self.status.set(self.status.value._replace(refusal=str(error))):
                 log.warning(
                     "the Ascend driver sends no fault events, chips are read in turn instead",
                     extra={"interval_s": self.interval_seconds, "error": str(error)},
@@ -159,9 +158,9 @@ class Subscription:
                 extra={"lost": lost},
             )
             status = self.status.value
-            self.status.set(replace(status, lost=status.lost + lost))
+            self.status.set(status._replace(lost=status.lost + lost))
         return events, lost
 
     def _start(self) -> None:
-        self.status.set(replace(self.status.value, subscribed=True, refusal=""))
+        self.status.set(self.status.value._replace(subscribed=True, refusal=""))
         self.on_start()

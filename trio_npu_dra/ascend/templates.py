@@ -13,16 +13,14 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from trio_npu_dra.ascend.dcmi.types import Resources
 
 IDS_OF_A_CHIP: Final = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Template:
+class Template(NamedTuple):
     """What a partition gets of its chip.
 
     Attributes:
@@ -38,8 +36,7 @@ class Template:
     usable_memory_mib: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitTable:
+class SplitTable(NamedTuple):
     """How chips of one kind are split.
 
     Attributes:

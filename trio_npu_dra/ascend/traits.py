@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from trio_npu_dra.ascend.dcmi.types import DieKind, Link
 from trio_npu_dra.ascend.model import ChipFamily
@@ -67,8 +66,7 @@ _310B_PATHS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTableTraits:
+class RankTableTraits(NamedTuple):
     """What the HCCL of a family takes in a rank table (hcomm, GetMaxDevNum, CheckDeviceNumValid).
 
     Attributes:
@@ -82,12 +80,13 @@ class RankTableTraits:
     equal_servers: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class Traits(NamedTuple):
     """How chips of one family are recognised, read, split, named and given to containers.
 
     Attributes:
         chip_name: What DCMI's name for the chip begins with.
+        resource: The resource of Huawei's device plugin, without the domain.
+        accelerator: Value of MindCluster's Node label `accelerator`; empty for none.
         npu_name: What its npu_name must begin with besides; None where that does not matter.
         boards: Kinds of boards that carry this family only, whatever the names.
         die_kind: The die whose id can be read.
@@ -112,8 +111,6 @@ class Traits:
         rank_table: What its HCCL takes in a rank table; None where there is no HCCL.
         uses_unified_bus: Whether it works over the host's unified bus (`ascend.unified_bus`).
         ub_topologies: Its folder of topologies for HCCL, below that of the Ascend driver.
-        resource: The resource of Huawei's device plugin, without the domain.
-        accelerator: Value of MindCluster's Node label `accelerator`; empty for none.
         accelerator_types: Values of the label `accelerator-type`, by the kind of board.
         server_kind: What the label `servertype` begins with; empty for the family's name.
         server_type: Value of MindCluster's Node annotation `serverType`.
@@ -124,6 +121,8 @@ class Traits:
     """
 
     chip_name: re.Pattern[str]
+    resource: str
+    accelerator: str
     npu_name: re.Pattern[str] | None = None
     boards: frozenset[int] = frozenset()
     die_kind: DieKind = DieKind.VDIE
@@ -131,7 +130,7 @@ class Traits:
     has_super_pods: bool = False
     dies_of_module: int = 1
     split_key: Literal["board_id", "ai_cores"] | None = None
-    splits: Mapping[int | None, SplitTable] = field(default_factory=dict)
+    splits: Mapping[int | None, SplitTable] = MappingProxyType({})
     domain_links: frozenset[Link] = frozenset()
     ring_size: int | None = None
     boards_without_hccs: frozenset[int] = frozenset()
@@ -143,9 +142,7 @@ class Traits:
     rank_table: RankTableTraits | None = None
     uses_unified_bus: bool = False
     ub_topologies: str = ""
-    resource: str
-    accelerator: str
-    accelerator_types: Mapping[int | None, str] = field(default_factory=dict)
+    accelerator_types: Mapping[int | None, str] = MappingProxyType({})
     server_kind: str = ""
     server_type: str = ""
     has_server_label: bool = False

@@ -28,9 +28,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from trio_npu_dra.agent.claims.side_by_side import side_by_side
 from trio_npu_dra.agent.claims.steps import Step, Steps
@@ -57,8 +57,7 @@ _CHANGES_DEVICES: Final = {Action.TAKE, Action.REPLACE}
 _ABOUT_STEPS: Final = {Action.FINISH, Action.REPLACE, Action.UNDO}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimPlan:
+class ClaimPlan(NamedTuple):
     """What a claim is to hold.
 
     Attributes:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import trio
 
@@ -68,8 +69,7 @@ async def is_needed(
     return bool(status.reserved_for) and not given.isdisjoint(has)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _Look(NamedTuple):
     """When the next look at a claim is due, and when the last one was (trio's clock)."""
 
     due_at: float
@@ -105,7 +105,7 @@ class OrphanedClaims:
     def hurry(self, uid: str) -> None:
         """Look at a claim soon: another one waits for its devices."""
         look = self._looks.get(uid) or _Look(due_at=0)
-        self._looks[uid] = replace(look, due_at=min(look.due_at, look.last_at + _HURRIED_SECONDS))
+        self._looks[uid] = look._replace(due_at=min(look.due_at, look.last_at + _HURRIED_SECONDS))
         self._hurry.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -7,7 +7,7 @@ call must not cost a pod this time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import trio
 
@@ -17,8 +17,7 @@ from trio_npu_dra.kit.base.errors import DeviceHeld, DriverError, Forbidden, Una
 _BACKOFF = Backoff(first=0.05, limit=2.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Patience(NamedTuple):
     """How long after the start of a call an error is worth another try, in seconds.
 
     Attributes:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import trio
 
@@ -28,8 +27,7 @@ _LINES: Final = {
 """The log lines of a claim: of success, of an error, and the error's level."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallAnswered:
+class CallAnswered(NamedTuple):
     """A call of the kubelet that was answered.
 
     Attributes:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -33,8 +33,7 @@ log = logging.getLogger(__name__)
 _SEEN_SECONDS: Final = 10.0  # for the Board to be read anew; a chip that hangs delays it
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """A partition of a claim that is cut on demand."""
 
     entry: Entry
@@ -303,7 +302,7 @@ class VnpuStep:
         """
         # The kernel takes the number behind `davinci` for the vNPU's id in containers too.
         nodes = {} if vnpu is None else {f"/dev/davinci{vnpu}": f"/dev/vdavinci{vnpu}"}
-        partition = replace(part.partition, vnpu=vnpu)
+        partition = part.partition._replace(vnpu=vnpu)
         async with self.ledger.exclusive():
             now = self.ledger.entry(part.entry.uid)
             devices = tuple(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from trio_npu_dra.agent.config.model import ContainerLibraries, NpuConfig, VisibleDevices
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EffectiveConfig:
+class EffectiveConfig(NamedTuple):
     """All configs of a device applied; the fields are those of `NpuConfig`.
 
     None as `container_libraries` leaves the choice to the driver's flag.

@@ -11,8 +11,7 @@ import logging
 import random
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -51,8 +50,7 @@ It charges each dry run for the watches of slices, which all nodes have: 5,000 d
 Devices = tuple[Device, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFeatures:
+class ServerFeatures(NamedTuple):
     """The features that the API server keeps; by default all."""
 
     # Effects with which it keeps taints of devices; none if it drops taints.

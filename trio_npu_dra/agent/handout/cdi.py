@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -36,8 +36,7 @@ _TOPOLOGY = "HCCL_TOPO_FILE_PATH"
 _NPU_NODE = re.compile(r"/dev/davinci(\d+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Libraries:
+class Libraries(NamedTuple):
     """How containers find the Ascend driver's libraries.
 
     Attributes:

@@ -14,10 +14,9 @@ import logging
 from collections.abc import AsyncIterator, Collection, Iterable
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -53,8 +52,7 @@ class _FlagsFile(BaseModel):
     chips: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Users:
+class _Users(NamedTuple):
     """The holders and the observers of a card, in words."""
 
     holders: list[str]

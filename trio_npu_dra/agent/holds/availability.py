@@ -31,8 +31,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
 
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, vnpus_of
 from trio_npu_dra.ascend.model import Board
@@ -51,8 +51,7 @@ from trio_npu_dra.kit.base.last_result import keeps_last_result
 _Key: TypeAlias = tuple[frozenset[str], tuple[str, int | None] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
     """Chips that holds have together.
 
     Attributes:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -372,7 +372,7 @@ def _whole(entry: Entry) -> dict[str, Any]:
 def _config_wire(config: EffectiveConfig | None) -> dict[str, Any]:
     if config is None or config == DEFAULT_CONFIG:
         return {}
-    wire = _WireConfig(**asdict(config) | {"env": dict(config.env)})
+    wire = _WireConfig(**config._asdict() | {"env": dict(config.env)})
     # An older version understands it as long as no field is written that it does not know.
     return {"config": wire.model_dump(by_alias=True, exclude_defaults=True)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -158,7 +158,7 @@ class Entry:
                 observer=bool(given) and not own,  # an allocation that is not understood guards
                 partition=device.partition,
             )
-            found += [replace(hold, share=each.share_id) for each in own] or [hold]
+            found += [hold._replace(share=each.share_id) for each in own] or [hold]
         return tuple(found)
 
 

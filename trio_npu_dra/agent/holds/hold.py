@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from trio_npu_dra.ascend.partition import Partition
 
@@ -70,8 +70,7 @@ class Holder:
         return self.titled if self.kind is HolderKind.POD else f"{self.titled} (UID {self.uid})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedClaim:
+class SharedClaim(NamedTuple):
     """A claim that several pods have.
 
     Attributes:
@@ -86,8 +85,7 @@ class SharedClaim:
     pods: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Hold(NamedTuple):
     """One device that a holder has.
 
     Attributes:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 
 
-@dataclass(frozen=True, slots=True)
-class EventPublished:
+class EventPublished(NamedTuple):
     """A fault event led to another pool, which the API server has accepted."""
 
     seconds: float  # since the event arrived

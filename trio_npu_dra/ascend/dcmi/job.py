@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
@@ -12,8 +12,7 @@ from trio_npu_dra.ascend.dcmi._codes import NOT_READY
 from trio_npu_dra.ascend.dcmi.errors import NotReady
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HungCall:
+class HungCall(NamedTuple):
     """A call that passed its deadline and has not returned.
 
     Attributes:

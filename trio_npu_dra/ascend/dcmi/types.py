@@ -88,8 +88,7 @@ class DieKind(IntEnum):
     DDIE = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChipInfo:
+class ChipInfo(NamedTuple):
     """Names of a chip; *npu_name* is empty if the library is too old for it."""
 
     chip_name: str
@@ -97,8 +96,7 @@ class ChipInfo:
     ai_cores: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuperPodPlace:
+class SuperPodPlace(NamedTuple):
     """The place of a die in a super pod."""
 
     sdid: int
@@ -216,8 +214,7 @@ class FaultEvent:
     heard_at: float = field(default_factory=time.monotonic, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DcmiCall:
+class DcmiCall(NamedTuple):
     """A call into the library that returned: its C function, duration and return code."""
 
     function: str

@@ -6,8 +6,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar, Unpack
+from typing import Any, Final, Generic, NamedTuple, TypeVar, Unpack
 
 from trio_npu_dra.kit.api import paths
 from trio_npu_dra.kit.api.answers import Status, refusal
@@ -43,8 +42,7 @@ OBJECTS_LIMIT: Final = 1000
 """Objects in one list; the driver lists objects of one node."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchEvent(Generic[K]):
+class WatchEvent(NamedTuple, Generic[K]):
     """One change.
 
     Attributes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpcore
 
@@ -15,8 +14,7 @@ IDLE_SECONDS: Final = 85.0
 """Seconds after which an idle connection is not used again; the API server closes it after 90."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     """A whole answer; the names of *headers* are in lower case."""
 
     status: int

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trio_npu_dra.kit.api.material import Material
 from trio_npu_dra.kit.api.tls import Tls
@@ -60,8 +59,7 @@ class BearerToken:
         return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
+class Credentials(NamedTuple):
     """How to reach the API server and authenticate there.
 
     Attributes:

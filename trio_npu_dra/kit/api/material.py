@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.storage import translated
@@ -12,8 +12,7 @@ Mark = tuple[int, int, int] | None
 """Inode, size and mtime of a file; `None` for a missing one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
+class Material(NamedTuple):
     """Bytes in *data*, or in the file *path*; messages name the *field* that gave them."""
 
     field: str

@@ -7,8 +7,7 @@ is too large is left out: an answer begins with the place where the list goes on
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field
 from pydantic_core import from_json
@@ -25,8 +24,7 @@ _DEPTH: Final = 8
 """Brackets around the metadata of an object in a list, and some more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
+class Unread(NamedTuple):
     """An object in a list that cannot be read; names that cannot be read either are empty."""
 
     namespace: str
@@ -41,8 +39,7 @@ class Unread:
         return shortened(title) or "one without a name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed(Generic[K]):
+class Listed(NamedTuple, Generic[K]):
     """A list, or one page of it.
 
     Attributes:

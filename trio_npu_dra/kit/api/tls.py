@@ -7,8 +7,8 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from trio_npu_dra.kit.api.material import Mark, Material
 from trio_npu_dra.kit.base.errors import ConfigError
@@ -16,8 +16,7 @@ from trio_npu_dra.kit.base.errors import ConfigError
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientCertificate:
+class ClientCertificate(NamedTuple):
     """A client's identity in TLS; certificate (chain) and private key in PEM."""
 
     certificate: Material

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """The boot's id, in containers too."""
@@ -28,8 +27,7 @@ def seconds_since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boot:
+class Boot(NamedTuple):
     """A boot of the node, as one process saw it.
 
     Attributes:

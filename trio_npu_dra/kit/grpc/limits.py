@@ -8,11 +8,10 @@ them together keep a server below some 20 MiB whatever peers send.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(NamedTuple):
     """The limits of one server; those of time are checked every `look_seconds`.
 
     Attributes:

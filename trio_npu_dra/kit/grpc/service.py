@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from betterproto2 import Message
 from grpclib.const import Cardinality, Handler, Status
@@ -46,8 +45,7 @@ class RpcError(DriverError, GRPCError):
         return f"{self.status.name}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """A grpclib service of one method."""
 
     path: str
@@ -58,8 +56,7 @@ class Route:
         return {self.path: self.handler}
 
 
-@dataclass(frozen=True, slots=True)
-class UnaryMethod(Generic[RequestT, ReplyT]):
+class UnaryMethod(NamedTuple, Generic[RequestT, ReplyT]):
     """One request, one reply.
 
     Attributes:
@@ -81,8 +78,7 @@ class UnaryMethod(Generic[RequestT, ReplyT]):
         return Route(self.path, Handler(answer, Cardinality.UNARY_UNARY, self.request, self.reply))
 
 
-@dataclass(frozen=True, slots=True)
-class StreamMethod(Generic[RequestT, ReplyT]):
+class StreamMethod(NamedTuple, Generic[RequestT, ReplyT]):
     """One request, any number of replies.
 
     Attributes:

@@ -7,8 +7,8 @@ import logging
 import os
 import socket
 import stat
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import ConfigError
@@ -46,8 +46,7 @@ def is_refused(path: Path) -> bool:
         return probe.connect_ex(os.fspath(path)) == errno.ECONNREFUSED
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(NamedTuple):
     """A socket that listens.
 
     Attributes:

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from trio_npu_dra.kit.base.observable import Observable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpRequest:
+class HttpRequest(NamedTuple):
     """A request; the server does not read bodies.
 
     Attributes:
-        method: In upper case, such as `GET`.
         path: Without the query.
+        method: In upper case, such as `GET`.
         query: The part after the `?`, still encoded.
         accept: The media types that the client wants.
     """
 
-    method: str = "GET"
     path: str
+    method: str = "GET"
     query: str = ""
     accept: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpResponse:
+class HttpResponse(NamedTuple):
     """A response; text is sent as UTF-8, and *allow* has the page's methods, for status 405."""
 
     body: str | bytes

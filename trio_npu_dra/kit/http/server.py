@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -26,8 +26,7 @@ _WARNING_SECONDS: Final = 60.0  # between two log lines about the same problem
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpLimits:
+class HttpLimits(NamedTuple):
     """Bounds of what all clients together cost.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import trio
 
@@ -22,8 +22,7 @@ MESSAGE_LIMIT = 1024
 """Characters of a message that the kubelet keeps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceHealth:
+class DeviceHealth(NamedTuple):
     """The health of one device.
 
     Attributes:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trio_npu_dra.kit.base.errors import DriverError
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimRef:
+class ClaimRef(NamedTuple):
     """A reference to a ResourceClaim; a later claim of the same name has another UID."""
 
     namespace: str
@@ -19,8 +17,7 @@ class ClaimRef:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedDevice:
+class PreparedDevice(NamedTuple):
     """A device that containers can be given now.
 
     Attributes:
@@ -38,8 +35,7 @@ class PreparedDevice:
     share_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrepareResult:
+class PrepareResult(NamedTuple):
     """The result of preparing one claim.
 
     Attributes:

@@ -22,9 +22,8 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -42,8 +41,7 @@ _CONTROL: Final = "control"
 _SWEEP_SECONDS: Final = 60.0  # the other instance may be killed after our start
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoints:
+class Endpoints(NamedTuple):
     """The sockets of one instance.
 
     Attributes:
@@ -112,7 +110,7 @@ async def remove_dead_sockets(ours: Endpoints) -> None:
             if others := uids - {ours.pod_uid}:
                 async with ours.starting():
                     for uid in others:
-                        _remove_if_dead(replace(ours, pod_uid=uid))
+                        _remove_if_dead(ours._replace(pod_uid=uid))
         except StorageError as error:
             log.warning(
                 "sockets of killed instances cannot be removed", extra={"error": str(error)}

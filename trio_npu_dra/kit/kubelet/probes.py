@@ -7,9 +7,8 @@ them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import trio
 
@@ -37,8 +36,7 @@ Probe: TypeAlias = Callable[[], Awaitable[tuple[str, ...]]]
 _STATUS = grpc_health.HealthCheckResponseServingStatus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probes:
+class Probes(NamedTuple):
     """What probes ask.
 
     Attributes:

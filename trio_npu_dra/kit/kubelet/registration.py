@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import trio
 
@@ -30,8 +30,7 @@ _REASON_LIMIT = 1024
 """Characters of the kubelet's reason that are kept, shown and logged."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegistrationStatus:
+class RegistrationStatus(NamedTuple):
     """The kubelet's last decision about our registration.
 
     Attributes:

@@ -8,16 +8,15 @@ test cases and ours side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Final, Literal, NamedTuple
 
 from trio_npu_dra.kit.api.objects import ObjectMeta, ResourceSlice, ResourceSliceSpec
 from trio_npu_dra.kit.pool.pool import Pool, check, generate_name, index_in, specs
 from trio_npu_dra.kit.pool.taint_times import with_known_times
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """One write to the API server.
 
     Attributes:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import trio
@@ -39,11 +38,11 @@ async def publisher_lock(
         status: Its `waiting` is true while this instance waits, its `has_lock` from then on.
     """
     since = trio.current_time()
-    status.set(replace(status.value, waiting=True))
+    status.set(status.value._replace(waiting=True))
     path = state_folder / "publisher.lock"
     waits = "publishing has to wait for its lock file"
     async with file_lock.hold_patiently(path, pause_seconds=_PAUSE, waits=waits):
-        status.set(replace(status.value, waiting=False, has_lock=True))
+        status.set(status.value._replace(waiting=False, has_lock=True))
         waited = trio.current_time() - since
         if waited >= _PAUSE:
             log.info("publishing in place of an instance that ended", extra={"waited": waited})

@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import trio
 
@@ -38,8 +38,7 @@ _LAG_SECONDS: Final = 2.0
 """How long the watch may take to show what was written, before it counts as undone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublisherStatus:
+class PublisherStatus(NamedTuple):
     """The state of publishing.
 
     Attributes:
@@ -69,8 +68,7 @@ class PublisherStatus:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceWritten:
+class SliceWritten(NamedTuple):
     """The API server was asked to write a slice; *error* says why it failed."""
 
     verb: Literal["create", "update", "delete"]
@@ -296,5 +294,5 @@ class _Publisher:
 
     def _update_status(self, **changes: bool | int | str | frozenset[str]) -> None:
         owner = self._slices.owner
-        status = replace(self._status.value, node_uid=owner.uid if owner is not None else "")
-        self._status.set(replace(status, **changes))  # type: ignore[arg-type] # by name
+        status = self._status.value._replace(node_uid=owner.uid if owner is not None else "")
+        self._status.set(status._replace(**changes))  # type: ignore[arg-type] # by name
