@@ -163,7 +163,7 @@ def cdi(node: NodeOnDisk) -> CdiFolder:
 def edits(cdi: CdiFolder, *configs: EffectiveConfig) -> list[dict[str, set[str]]]:
     """The edits for the claim and for each NPU, without device nodes."""
     devices = [
-        replace(held(f"npu-{number}", number), config=one) for number, one in enumerate(configs)
+        held(f"npu-{number}", number)._replace(config=one) for number, one in enumerate(configs)
     ]
     spec = cdi.render("uid-a", devices)
     parts = [spec["containerEdits"], *(device["containerEdits"] for device in spec["devices"])]

@@ -33,7 +33,7 @@ FAMILIES = (ChipFamily.ASCEND_910B, ChipFamily.ASCEND_910_A3, ChipFamily.ASCEND_
 def device(number: int, family: ChipFamily, **facts: Any) -> HeldDevice:
     """An NPU of a family."""
     one = held(f"npu-{number}", number)
-    return replace(one, family=family, chips=(replace(one.chips[0], family=family, **facts),))
+    return one._replace(family=family, chips=(replace(one.chips[0], family=family, **facts),))
 
 
 def root_info(*physical_ids: int, **changes: Any) -> str:
@@ -239,8 +239,8 @@ def test_a_950_gets_the_user_space_of_the_unified_bus(
     wanted = state(host)
     npu = device(0, family)
     assert given(host, npu) == (wanted if family is ChipFamily.ASCEND_950 else set())
-    assert given(host, replace(npu, config=EffectiveConfig(ub_files=False))) == set()
-    without_driver = replace(npu, config=EffectiveConfig(driver_mounts=False))
+    assert given(host, npu._replace(config=EffectiveConfig(ub_files=False))) == set()
+    without_driver = npu._replace(config=EffectiveConfig(driver_mounts=False))
     assert given(host, without_driver) == given(host, npu)
 
 
@@ -284,9 +284,9 @@ def test_hccl_is_told_the_topology_file_of_the_board(host: Host, board: str) -> 
     for each in {name for *_, name in TOPOLOGIES.values() if name}:
         (folder / f"{each}.json").touch()
     assert topology(host, npu) == (f"{TOPOLOGY}/950/{name}.json" if name else None)
-    assert topology(host, replace(npu, config=EffectiveConfig(driver_mounts=False))) is None
+    assert topology(host, npu._replace(config=EffectiveConfig(driver_mounts=False))) is None
     own = EffectiveConfig(env=(("HCCL_TOPO_FILE_PATH", "/own"),))
-    assert topology(host, replace(npu, config=own)) == "/own"
+    assert topology(host, npu._replace(config=own)) == "/own"
     assert topology(host, device(0, ChipFamily.ASCEND_910_A3, **facts)) is None
 
 
@@ -306,9 +306,9 @@ def topology(host: Host, *devices: HeldDevice) -> str | None:
 def test_physical_ids_are_told_where_a_config_wants_them(host: Host) -> None:
     """Of all NPUs of the claim; of a vNPU the number that its node has in the container."""
     physical = EffectiveConfig(visible_devices="physical")
-    npus = [replace(held(f"npu-{number}", number), config=physical) for number in (10, 9)]
+    npus = [held(f"npu-{number}", number)._replace(config=physical) for number in (10, 9)]
     assert variable(host, "ASCEND_VISIBLE_DEVICES", *npus) == "9,10"
     nodes = {"/dev/davinci115": "/dev/vdavinci115"}
-    partition = replace(npus[0], nodes=nodes, partition=Partition(template="vir05_1c_8g", vnpu=115))
+    partition = npus[0]._replace(nodes=nodes, partition=Partition(template="vir05_1c_8g", vnpu=115))
     assert variable(host, "ASCEND_VISIBLE_DEVICES", partition) == "115"
     assert variable(host, "ASCEND_VISIBLE_DEVICES", held("npu-1", 1)) == "void"

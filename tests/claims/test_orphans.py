@@ -271,7 +271,7 @@ async def test_a_holder_that_is_no_claim_is_not_looked_for(
     async with busy.ledger.exclusive():
         known = busy.ledger.by_uid["uid-a"]
         busy.ledger.put(
-            replace(known, holder=replace(known.holder, kind=HolderKind.OTHER, name="pod"))
+            replace(known, holder=known.holder._replace(kind=HolderKind.OTHER, name="pod"))
         )
     await trio.sleep(2 * LATEST)
     assert node.record_uids() == {"uid-a", "uid-b"}

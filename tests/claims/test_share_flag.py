@@ -186,10 +186,10 @@ def test_neither_observers_nor_partitions_need_the_flag(driver: Driver) -> None:
     step = ShareFlagStep(driver.ledger, driver.cdi, driver.node.board, driver.flags)
     own = configured("uid-a", SHARED)
     assert step.is_needed(own)
-    observed = (replace(given, admin_access=True) for given in own.allocation)
+    observed = (given._replace(admin_access=True) for given in own.allocation)
     assert not step.is_needed(replace(own, allocation=tuple(observed)))
     partition = of_partition("uid-a")
-    devices = tuple(replace(device, config=SHARED) for device in partition.devices)
+    devices = tuple(device._replace(config=SHARED) for device in partition.devices)
     assert not step.is_needed(replace(partition, devices=devices))
 
 

@@ -103,7 +103,7 @@ async def test_an_error_says_why_a_chip_is_not_cut(
 async def test_a_chip_whose_facts_are_unknown_is_not_cut(folders: FolderNode) -> None:
     """A newer version may have recorded them."""
     ledger, again = await intended(folders)
-    devices = tuple(replace(device, chips=()) for device in again.devices)
+    devices = tuple(device._replace(chips=()) for device in again.devices)
     with pytest.raises(ClaimUnavailable, match="no id of a vNPU is free"):
         await folders.step(Chips, ledger).do(replace(again, devices=devices))
 
@@ -116,7 +116,7 @@ async def intended(folders: FolderNode, **changes: Any) -> tuple[Ledger, Entry]:
     assert device.partition is not None
     (folders.path() / str(device.partition.vnpu)).unlink()
     partition = device.partition._replace(vnpu=None, **changes)
-    devices = (replace(device, partition=partition),)
+    devices = (device._replace(partition=partition),)
     async with ledger.exclusive():
         return ledger, ledger.put(with_devices(known, devices, known.edits))
 
@@ -194,7 +194,7 @@ async def test_a_partition_is_lost_without_its_vnpu_or_with_another(folders: Fol
     assert not step.is_lost(known)
     (device,) = known.devices
     assert device.partition is not None
-    unnamed = replace(device, partition=device.partition._replace(vnpu=None))
+    unnamed = device._replace(partition=device.partition._replace(vnpu=None))
     assert step.is_lost(replace(known, devices=(unnamed,)))
     (folders.path() / str(device.partition.vnpu)).write_text("vir10_3c_16g")
     assert step.is_lost(known)

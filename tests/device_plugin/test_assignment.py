@@ -52,7 +52,7 @@ QUARTER_ID, HALF_ID = "Ascend910-5c.1cpu.8g-100-0", "Ascend910-10c.3cpu.16g-101-
 def of_claim(number: int, *, kind: HolderKind = HolderKind.CLAIM, **facts: Any) -> Hold:
     """A hold on a chip: a claim's, unless told."""
     one = hold(f"{kind}-{number}", number, device=f"npu-{number}", **facts)
-    return one._replace(holder=replace(one.holder, kind=kind))
+    return one._replace(holder=one.holder._replace(kind=kind))
 
 
 def given(number: int, resource: str = RESOURCE, *, share: int | None = None) -> ResourceDevice:
@@ -229,8 +229,8 @@ def test_a_record_of_a_newer_version_tells_no_device() -> None:
     entry = given(1, share=0).entry()
     assert ResourceDevice.of_entry(entry) == given(1, share=0)
     (allocated,), (device,) = entry.allocation, entry.devices
-    odd = replace(entry, allocation=(replace(allocated, share_id="x"),))
-    unknown = replace(entry, devices=(replace(device, chips=()),))
+    odd = replace(entry, allocation=(allocated._replace(share_id="x"),))
+    unknown = replace(entry, devices=(device._replace(chips=()),))
     assert ResourceDevice.of_entry(odd) is ResourceDevice.of_entry(unknown) is None
 
 

@@ -111,7 +111,7 @@ async def test_unneeded_claims_are_reported(folder: Path) -> None:
         held = []
         for known in (entry("used"), entry("unused")):
             claim = await client.get(ResourceClaim, known.uid, "default")
-            held.append(replace(known, holder=replace(known.holder, uid=claim.metadata.uid or "")))
+            held.append(replace(known, holder=known.holder._replace(uid=claim.metadata.uid or "")))
         found = await look(kubeconfig, *held, entry("gone", 3), undone)
 
     *said, _ = api_server.judge(found)

@@ -80,7 +80,7 @@ def reached(uid: str, address: str, gateway: str) -> Entry:
     network = ChipNetwork(addresses=(ip_interface(address),), gateway=ip_address(gateway), mac="m")
     device = held("npu-0", 0)
     chips = (replace(device.chips[0], network=network),)
-    return replace(entry(uid), devices=(replace(device, chips=chips),))
+    return replace(entry(uid), devices=(device._replace(chips=chips),))
 
 
 def configured(uid: str, config: EffectiveConfig) -> Entry:
@@ -88,8 +88,8 @@ def configured(uid: str, config: EffectiveConfig) -> Entry:
     plain = entry(uid)
     return replace(
         plain,
-        allocation=tuple(replace(given, config=config) for given in plain.allocation),
-        devices=tuple(replace(device, config=config) for device in plain.devices),
+        allocation=tuple(given._replace(config=config) for given in plain.allocation),
+        devices=tuple(device._replace(config=config) for device in plain.devices),
     )
 
 
@@ -114,8 +114,7 @@ def of_partition(uid: str, vnpu: int = 100, number: int = 0) -> Entry:
         state=EntryState.READY,
         allocation=(allocated(device),),
         devices=(
-            replace(
-                whole,
+            whole._replace(
                 device=device,
                 nodes={f"/dev/davinci{vnpu}": f"/dev/vdavinci{vnpu}"},
                 partition=Partition(template="vir05_1c_8g", vnpu=vnpu),

@@ -269,7 +269,7 @@ def held_as(number: int, way: str, claim: str) -> list[Hold]:
     """A hold on a chip in this way."""
     whole = hold(f"npu-{number}", number, claim=claim)
     if way == "pod":
-        return [whole._replace(holder=replace(whole.holder, kind=HolderKind.POD))]
+        return [whole._replace(holder=whole.holder._replace(kind=HolderKind.POD))]
     if way.startswith("partition"):
         partition_number = 3 if way == "partition beyond the room" else 0
         vnpu = 100 + 16 * number

@@ -77,7 +77,7 @@ def test_metadata_that_a_claim_has_no_more_is_not_remembered() -> None:
 def test_how_a_chip_was_is_not_remembered() -> None:
     """It would be believed when nobody can ask."""
     unhealthy = replace(chip(0), health=ChipHealth(unmonitored="hangs"))
-    wanted = replace(entry("uid-a"), devices=(replace(held("npu-0", 0), chips=(unhealthy,)),))
+    wanted = replace(entry("uid-a"), devices=(held("npu-0", 0)._replace(chips=(unhealthy,)),))
     assert parse(encode(wanted), uid="uid-a").devices[0].chips == (chip(0),)
     assert b"hangs" not in encode(wanted)
 
@@ -191,7 +191,7 @@ def test_a_device_without_facts_of_its_chips_is_not_known_wholly() -> None:
     assert not replace(
         known, devices=(known.devices[0], held("npu-3", 3, is_known=False))
     ).knows_its_chips
-    unknown = replace(held("npu-3", 3, is_known=False), family=None)
+    unknown = held("npu-3", 3, is_known=False)._replace(family=None)
     assert replace(known, devices=(known.devices[0], unknown)).knows_its_chips
 
 

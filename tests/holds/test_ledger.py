@@ -36,7 +36,7 @@ def cut_partition(uid: str) -> Entry:
     """The entry of a claim for which vNPU 100 was cut."""
     whole = of_partition(uid)
     cut = Partition(template="vir05_1c_8g", number=0, vnpu=100)
-    return replace(whole, devices=(replace(whole.devices[0], partition=cut),))
+    return replace(whole, devices=(whole.devices[0]._replace(partition=cut),))
 
 
 @pytest.mark.parametrize("has_boot_id", [True, False])

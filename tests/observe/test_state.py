@@ -39,12 +39,12 @@ CLAIM = NOBODY | {"claim_namespace": "ml", "claim": "train"}
 
 def of_pod(one: Hold) -> Hold:
     """The hold as that of a pod."""
-    return one._replace(holder=replace(named(one).holder, kind=HolderKind.POD))
+    return one._replace(holder=named(one).holder._replace(kind=HolderKind.POD))
 
 
 def named(one: Hold) -> Hold:
     """The hold of a claim with the name that all have here."""
-    return one._replace(holder=replace(one.holder, namespace="ml", name="train"))
+    return one._replace(holder=one.holder._replace(namespace="ml", name="train"))
 
 
 class Read(NpuReadings):
@@ -124,7 +124,7 @@ async def test_what_no_list_has_is_not_named() -> None:
     unlisted = await holders(of_pod(hold("pod-of-npu-1-7", 1)))
     assert unlisted["memory_size_bytes npu-1"] == POD | {"container_name": ""}
     unknown = of_pod(hold("pod-of-npu-1-7", 1))
-    unknown = unknown._replace(holder=replace(unknown.holder, namespace="", name=""))
+    unknown = unknown._replace(holder=unknown.holder._replace(namespace="", name=""))
     assert (await holders(unknown))["memory_size_bytes npu-1"] == NOBODY
     observing = await holders(named(hold("one", 1, observer=True)))
     assert observing["memory_size_bytes npu-1"] == NOBODY

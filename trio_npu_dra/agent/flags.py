@@ -3,8 +3,6 @@
 All is read from the field of the settings; its description is the help of the flag.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Collection, Iterator, Mapping
 from types import NoneType

@@ -4,8 +4,6 @@
 variable, the variable over the default.
 """
 
-from __future__ import annotations
-
 import platform
 import re
 from collections.abc import Mapping

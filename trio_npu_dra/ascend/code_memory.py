@@ -4,8 +4,6 @@
 `Occurrences` keeps, for a minute, events and lists from counting one occurrence twice.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Final, Self

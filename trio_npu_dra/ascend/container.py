@@ -1,7 +1,5 @@
 """The device nodes and files that a container needs to use an NPU, by the chip's family."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 

@@ -5,14 +5,12 @@ changes into it. The file has the time of a release by hand, so that earlier occ
 released, whichever instance writes next.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -61,8 +59,7 @@ _Code = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{1,9}$")]
 _CODES: Final = TypeAdapter(dict[_Code, CodeMemory], config=ConfigDict(defer_build=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultHistory:
+class FaultHistory(NamedTuple):
     """The history of the node's faults.
 
     Attributes:
@@ -71,9 +68,9 @@ class FaultHistory:
         released: When a chip was released by hand last, by die id, in seconds since 1970.
     """
 
-    chips: Mapping[str, Mapping[int, CodeMemory]] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
-    released: Mapping[str, float] = field(default_factory=dict)
+    chips: Mapping[str, Mapping[int, CodeMemory]] = MappingProxyType({})
+    places: Mapping[str, str] = MappingProxyType({})
+    released: Mapping[str, float] = MappingProxyType({})
 
 
 class FaultFile:

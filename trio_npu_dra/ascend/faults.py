@@ -3,11 +3,9 @@
 `fault_levels.json` names its source.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -129,4 +127,4 @@ class FaultTable(NamedTuple):
 @cache
 def packaged_table() -> FaultTable:
     """The table that comes with this driver."""
-    return FaultTable.parse((resources.files(__package__) / "fault_levels.json").read_text())
+    return FaultTable.parse(Path(__file__).with_name("fault_levels.json").read_text())

@@ -1,10 +1,8 @@
 """One reading of a chip's health, and the agreement of several."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from trio_npu_dra.ascend.dcmi.types import Severity
 
@@ -12,8 +10,7 @@ APART: Final = 1.0
 """Seconds between two readings that count as two."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HealthSample:
+class HealthSample(NamedTuple):
     """A reading of a chip's health.
 
     Attributes:
@@ -28,7 +25,7 @@ class HealthSample:
         pending: Whether that is because the answer takes long: it may come.
     """
 
-    codes: Mapping[int, str] | None = field(default_factory=dict)
+    codes: Mapping[int, str] | None = MappingProxyType({})
     is_full: bool = False
     severity: Severity = Severity.WARNING
     gone: bool = False
@@ -82,4 +79,4 @@ class Agreement:
             if now - since < APART:
                 self._once[code] = since
         codes = {code: text for code, text in reading.codes.items() if code not in self._once}
-        return replace(reading, codes=codes)
+        return reading._replace(codes=codes)

@@ -4,8 +4,6 @@ Each host path has two forms: ours, below a root, to test for existence, and the
 runtime's, for the CDI spec.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -1,7 +1,5 @@
 """The Board: everything known of the node's chips; a fact that could not be read is `None`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum

@@ -4,8 +4,6 @@ Slices, claims, health and metrics find a chip's offers, and an offer's chips, b
 device nodes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto

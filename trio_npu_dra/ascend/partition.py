@@ -1,8 +1,6 @@
 """The identity of a partition of a chip. Pure."""
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class Partition(NamedTuple):
@@ -29,7 +27,7 @@ class Partition(NamedTuple):
         """Its identity among the partitions of a chip that are offered; see `is_same`."""
         return (self.template, self.number) if self.on_demand else ("", self.vnpu)
 
-    def is_same(self, other: Partition) -> bool:
+    def is_same(self, other: Self) -> bool:
         """Whether both are one partition of their chip: one wanted partition, or one vNPU.
 
         To another instance of the driver a vNPU that was cut on demand looks made by hand.

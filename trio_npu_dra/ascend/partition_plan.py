@@ -4,8 +4,6 @@ A partition takes from the counters what its template says, and the whole chip t
 scheduler knows which of them fit together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Final, NamedTuple, TypeAlias

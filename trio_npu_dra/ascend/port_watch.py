@@ -1,7 +1,5 @@
 """Follow the RoCE ports of chips: whether each is well, and which addresses it has."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

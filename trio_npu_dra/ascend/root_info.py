@@ -5,8 +5,6 @@ earlier generation or of other chips ends every job of several chips (EI0014, EI
 container gets it only if it fits all its chips. HCCL of other generations does not read it.
 """
 
-from __future__ import annotations
-
 import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """How a chip can be split, and what its partitions get; pure."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Final, NamedTuple
 

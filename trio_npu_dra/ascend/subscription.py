@@ -1,7 +1,5 @@
 """Fault events: the one subscription to them, and their way from the library's thread into trio."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import deque

@@ -10,8 +10,6 @@ neither, and would refuse to make one. The chip itself describes partitions that
 them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 

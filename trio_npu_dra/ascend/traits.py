@@ -4,8 +4,6 @@ Sources: the DCMI reference and mind-cluster for what the library reports and fo
 lists of ascend-docker-runtime, and the files that its users add by hand, for what containers get.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from types import MappingProxyType

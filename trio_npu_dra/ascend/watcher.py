@@ -3,8 +3,6 @@
 docs/internals/hardware.md says when a chip is read, and what a reading decides.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ pods. Each read of a claim notices them: at prepare, and every ten minutes when 
 the claim. The kubelet does not call when a second pod uses a prepared claim.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -23,8 +23,6 @@ the kubelet's own disk: when that stalls, so do the kubelet's checkpoints, and n
 alone.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -4,8 +4,6 @@ A prepare on any instance writes the addresses that it knows. Only the instance 
 renews them: two that read different addresses of a chip would rewrite each other's for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

@@ -6,8 +6,6 @@ a first look only notes a doubt in the record, and each prepare removes the doub
 takes the claim back if the doubt is still there and the API server confirms it without its cache.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator

@@ -4,8 +4,6 @@ The kubelet ends a call after 45 s and calls again 60 to 90 s later. An error th
 call must not cost a pod this time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

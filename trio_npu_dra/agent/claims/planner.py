@@ -1,7 +1,5 @@
 """Plans what a claim is to hold: from the API server's claim, and from the ledger or the Board."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Notes what the API server has of this driver's devices in the status of claims."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

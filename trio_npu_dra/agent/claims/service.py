@@ -1,7 +1,5 @@
 """Prepare and unprepare: from the kubelet's call to a CDI file and back."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -5,12 +5,10 @@ leaves no unknown vNPU, and a vNPU that no record names is not the driver's: it 
 Therefore the id is chosen here, not by the library (docs/decisions/vnpu-ids.md).
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import trio
@@ -283,8 +281,8 @@ class VnpuStep:
         )
         entry, device = part.entry, part.device
         leftover = Entry(
-            holder=replace(
-                entry.holder, kind=HolderKind.LEFTOVER, uid=f"vnpu-{vnpu}-of-{entry.uid}"
+            holder=entry.holder._replace(
+                kind=HolderKind.LEFTOVER, uid=f"vnpu-{vnpu}-of-{entry.uid}"
             ),
             state=EntryState.UNDOING,
             allocation=tuple(one for one in entry.allocation if one.device == device.device),
@@ -306,7 +304,7 @@ class VnpuStep:
         async with self.ledger.exclusive():
             now = self.ledger.entry(part.entry.uid)
             devices = tuple(
-                replace(one, nodes=nodes, partition=partition)
+                one._replace(nodes=nodes, partition=partition)
                 if one.device == part.device.device
                 else one
                 for one in now.devices

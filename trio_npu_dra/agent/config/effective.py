@@ -1,7 +1,5 @@
 """The effective config of a device, from several configs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 

@@ -4,8 +4,6 @@ The admission policy in CEL (k8s/base/npu-config.yaml) has the same rules, writt
 The JSON schema is made from these classes. docs/config.md explains the fields.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints

@@ -1,7 +1,5 @@
 """Messages about wrong configs, for the driver and `npu-dra validate`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 

@@ -5,8 +5,6 @@ it does not know. Kubernetes 1.34, with its alpha features on, does not know the
 `None`, and takes counters in another shape (pkg/apis/resource/validation of 1.34.3 and 1.36.3).
 """
 
-from __future__ import annotations
-
 import logging
 import random
 from collections.abc import Collection

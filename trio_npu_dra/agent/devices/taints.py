@@ -1,7 +1,5 @@
 """The taints of an NPU for its health, by the operator's policy, and for leaving the pool; pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

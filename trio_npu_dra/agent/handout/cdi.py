@@ -1,7 +1,5 @@
 """What the CDI files of claims say: the device nodes, mounts, variables and hooks of containers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

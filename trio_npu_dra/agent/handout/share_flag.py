@@ -8,8 +8,6 @@ the driver records a chip before it sets the flag there. It clears the flag of r
 when no claim or pod holds them any more. A flag that an administrator has set stays.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable
 from collections.abc import Set as AbstractSet

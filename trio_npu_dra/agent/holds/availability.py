@@ -27,8 +27,6 @@ A held device stays until its release under the name of its hold, whatever the m
 the list of cards says since. Names are never compared, for a chip can go by several.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace

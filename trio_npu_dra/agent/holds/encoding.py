@@ -20,8 +20,6 @@ Without `claim` and `devices` it is no record. All else may be of a newer versio
 fields that it understands to answer and to guard, and writes all others back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -216,7 +214,7 @@ def _devices(
         Allocated(**one.model_dump() | {"config": configs[one.device]}) for one in given
     )
     devices = tuple(
-        replace(by_name[name], chips=_known_chips(known.get(name)), config=configs[name])
+        by_name[name]._replace(chips=_known_chips(known.get(name)), config=configs[name])
         for name in names
     )
     return allocation, devices

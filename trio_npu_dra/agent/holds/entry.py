@@ -1,12 +1,10 @@
 """One holder in the ledger: its devices, their allocation, and how far preparing them got."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.agent.holds.hold import Hold, Holder
@@ -23,8 +21,7 @@ class EntryState(StrEnum):
     UNDOING = "undoing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocated:
+class Allocated(NamedTuple):
     """A device as the scheduler allocated it; a claim with an equal allocation is answered again.
 
     Attributes:
@@ -45,8 +42,7 @@ class Allocated:
     config: EffectiveConfig | None = DEFAULT_CONFIG
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldDevice:
+class HeldDevice(NamedTuple):
     """A held device, with all that CDI edits and undoing need when no chip answers.
 
     Attributes:

@@ -11,8 +11,6 @@ twice. The copy is written before the record, in a folder of its own, and is use
 cannot be read. A copy without a record belongs to a holder that is gone.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

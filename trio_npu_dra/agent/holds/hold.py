@@ -1,10 +1,7 @@
 """Holds, and the one rule that says which of them exclude each other. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -34,8 +31,7 @@ def node_of_pod(uid: str) -> str | None:
     return None if found is None else f"/dev/davinci{found[1]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class Holder(NamedTuple):
     """An object of the API that holds chips.
 
     Attributes:

@@ -1,7 +1,5 @@
 """How long a fault takes to be published: from the event to the accepted pool."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Checks the daemon for probes, over HTTP and grpc.health.v1."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Final
 

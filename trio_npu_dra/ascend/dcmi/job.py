@@ -1,7 +1,5 @@
 """One call to the worker: what to run, how far it is, and its result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

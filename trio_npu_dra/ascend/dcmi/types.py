@@ -1,7 +1,5 @@
 """The values that calls into libdcmi.so take and return; any room may use them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

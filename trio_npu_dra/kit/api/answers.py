@@ -1,7 +1,5 @@
 """The errors that the API server's answers mean."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime

@@ -1,7 +1,5 @@
 """What a claim has of a node: its results for one driver, checked before a driver acts on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol

@@ -1,7 +1,5 @@
 """The verbs of the API server that this driver uses, on typed objects."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator

@@ -1,7 +1,5 @@
 """One connection to the API server, without a pool around it."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple

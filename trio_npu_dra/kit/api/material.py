@@ -1,7 +1,5 @@
 """Tokens and certificates, which the kubelet or an operator may replace at any time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Unknown fields are ignored when read, so that a newer API server is no error; ab
 absent when written. What only few programs need is elsewhere: the daemon loads this at its start.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 

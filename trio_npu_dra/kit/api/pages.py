@@ -4,8 +4,6 @@ After a page that is too large the next request asks for fewer objects. A single
 is too large is left out: an answer begins with the place where the list goes on, and with its name.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 

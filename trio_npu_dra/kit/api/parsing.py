@@ -5,8 +5,6 @@ So answers of more than `VALUES_LIMIT` values are refused before they are parsed
 have a limit of errors (`objects.Items`, `objects.Named`). pydantic itself limits depth.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 

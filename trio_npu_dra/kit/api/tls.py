@@ -1,7 +1,5 @@
 """TLS contexts that follow their files: rotated CAs and client certificates need no restart."""
 
-from __future__ import annotations
-
 import logging
 import os
 import ssl

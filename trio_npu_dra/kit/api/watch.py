@@ -1,13 +1,10 @@
 """A local view of objects in the API server, kept current by list and watch."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
-from typing import Generic, TypeVar, Unpack
+from typing import Generic, NamedTuple, TypeVar, Unpack
 
 import anyio
 
@@ -25,8 +22,7 @@ K = TypeVar("K", bound=KubeObject)
 _SHORT_WATCH = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View(Generic[K]):
+class View(NamedTuple, Generic[K]):
     """The objects as last seen, and whether the view follows changes.
 
     Attributes:
@@ -36,7 +32,7 @@ class View(Generic[K]):
             or while the next one opens after a list.
     """
 
-    objects: Mapping[str, K] = field(default_factory=lambda: MappingProxyType({}))
+    objects: Mapping[str, K] = MappingProxyType({})
     synced: bool = False
     stale_since: float | None = None
 

@@ -1,7 +1,5 @@
 """How long to wait before the next try, when tries keep failing."""
 
-from __future__ import annotations
-
 import random
 from typing import NamedTuple
 

@@ -1,11 +1,9 @@
 """This boot of the node: its id, and a clock that is steady until the next boot."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """The boot's id, in containers too."""
@@ -38,7 +36,7 @@ class Boot(NamedTuple):
     id: str
     began: float
 
-    def set_since(self, earlier: Boot) -> float:
+    def set_since(self, earlier: Self) -> float:
         """Seconds by which the clock was set forward since *earlier* (back if negative).
 
         0.0 if that is unknown, because it was another boot.

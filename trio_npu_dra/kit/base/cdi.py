@@ -4,8 +4,6 @@ Each claim has one file. Device names carry the claim's UID, so no name is ever 
 something else, and a runtime's cache cannot be wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ KEP-5304 defines the path in a container and the content; the kubelet has no par
 an object a line, one for each version that readers may know, the newest first.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A loop that waits for news may wait for ever; a loop that works on something may
 each step of its work, with a limit, and `overdue` names the steps that are past theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ one. Probes connect, call once and leave. Each number is far above what these ne
 them together keep a server below some 20 MiB whatever peers send.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

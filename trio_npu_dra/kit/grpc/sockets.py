@@ -1,7 +1,5 @@
 """Listening sockets: their limits, and the owner of the file."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

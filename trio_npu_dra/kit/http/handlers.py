@@ -1,7 +1,5 @@
 """Requests, responses, and the handlers between them."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeAlias
 

@@ -5,8 +5,6 @@ client is always served: the address with the most connections loses one, first 
 request, then the oldest. So a flood from one address does not displace the kubelet's probes.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The health stream: the health of each device, which the kubelet shows in pod status."""
 
-from __future__ import annotations
-
 import time
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What a DRA driver does for the kubelet, in the terms of neither gRPC nor any hardware."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol

@@ -15,8 +15,6 @@ every instance removes the sockets of killed instances, and no other sockets:
   live instance refuses too, but then it holds the lock without which no instance removes sockets.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import logging

@@ -4,8 +4,6 @@ A live process answers on both its sockets, through the file system, just as the
 them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias

@@ -1,7 +1,5 @@
 """The registration service: it names the driver, and hears whether the kubelet accepted it."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import NamedTuple

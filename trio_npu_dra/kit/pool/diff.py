@@ -5,8 +5,6 @@ schedulers see the same of this driver as of others. docs/upstream-cases.md has 
 test cases and ours side by side.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple

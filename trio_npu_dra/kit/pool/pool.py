@@ -4,8 +4,6 @@ The name of a slice is `<node>-<driver>-<index>-<random>`. The index says which 
 is, so schedulers that sort slices by name go through the pool in its order.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -7,8 +7,6 @@ so that one whose answer was lost is not repeated; so is every write after a fai
 is cancelled the slices stay: they belong to the Node, not to this process.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
