@@ -67,7 +67,24 @@ async def test_only_what_a_power_cut_may_leave_on_a_chip_waits_for_the_disk(tmp_
                 ledger.put(each)
             counts.append(len(states))
 
-    assert counts == [0, 3, 1, 0]  # copy, record and folder; the record in place of that copy
+    assert counts == [1, 3, 0, 0]  # the mark of the boot; copy, record and folder
+
+
+async def test_the_first_mark_of_a_boot_is_on_the_disk_before_a_record_has_its_name(
+    tmp_path: Path,
+) -> None:
+    """Else a power cut may leave a broken record that nothing says is of an earlier boot."""
+    boot_id = tmp_path / "boot_id"
+    for boot in ("one", "two"):
+        boot_id.write_text(boot)
+        ledger = Ledger(tmp_path, boot_id_file=boot_id)
+        with syncs(tmp_path) as states:
+            for number in range(2):
+                async with ledger.exclusive():
+                    ledger.put(entry(f"uid-{number}"))
+        (state,) = states
+        assert state["serialize.lock"].startswith(boot.encode())
+        assert "uid-0.json" not in state
 
 
 async def test_a_record_is_synced_before_it_has_its_name(tmp_path: Path) -> None:

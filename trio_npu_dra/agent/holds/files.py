@@ -99,9 +99,9 @@ class EntryFiles:
             raise RecordRefused(f"UID {uid!r} cannot be the name of a record")
         if is_twice:
             self._write_copy(uid, data)
-        # A copy that is there may be of the holder's earlier devices.
-        outlasts_boot = is_twice or storage.remove(self._copy(uid)) or not self._boot_id
-        storage.write_atomic(path, data, sync=outlasts_boot)
+        else:
+            storage.remove(self._copy(uid))  # it has the holder's earlier devices
+        storage.write_atomic(path, data, sync=is_twice or not self._boot_id)
 
     def remove(self, uid: str) -> None:
         """Remove the record of a holder, its copy, and a record of it that was set aside.

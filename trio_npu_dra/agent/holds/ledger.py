@@ -19,8 +19,9 @@ vNPUs outlast a reboot: the Ascend driver cuts them again. Their records are *un
 are removed before any claim gets a partition of the chip.
 
 Hence only records of vNPUs are synced, and their folder with them. A power cut may lose, bring back
-or empty any other, and each is one that the next start forgets. (Where no boot has an id, a record
-is synced, so that it is whole or absent.)
+or empty any other, and each is one that the next start forgets: the lock file proves that a broken
+one is of an earlier boot. (Where no boot has an id, a record is synced, so that it is whole or
+absent.)
 """
 
 from __future__ import annotations

@@ -45,6 +45,9 @@ class Turn:
     def announce(self) -> None:
         """Tell other instances that the records change; called before they do.
 
+        The first mark of a boot is on the disk before any record of the boot: a power cut must not
+        leave an empty lock file, which does not prove that broken records are of an earlier boot.
+
         Raises:
             StorageError: The disk is full or fails.
         """
@@ -53,6 +56,8 @@ class Turn:
         mark = f"{self._boot_id}{os.urandom(8).hex()}".encode()
         with translated("mark the lock file"):
             os.pwrite(self._descriptor, mark, 0)
+            if not self.mark.startswith(self._boot_id.encode()):
+                os.fsync(self._descriptor)
         self.mark, self._has_announced = mark, True
 
 
