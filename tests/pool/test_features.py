@@ -13,21 +13,19 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from dev.rig.waiting import HANG_SECONDS
-from tests.pool.publishing import DRIVER, NODE, WITHOUT_FEATURES
+from tests.pool.publishing import DRIVER, NODE, WITHOUT_FEATURES, publishing
 from tests.pool.reach import Reach
 from trio_npu_dra.agent.devices.features import ServerFeatures, follow_features
 from trio_npu_dra.agent.devices.taints import TaintEffect
-from trio_npu_dra.ascend.model import FaultLevel
 from trio_npu_dra.kit.api.client import KubeClient
-from trio_npu_dra.kit.api.objects import ResourceSlice
-from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.pool import PublisherStatus, publisher_lock
+from trio_npu_dra.kit.api.objects import Device, DeviceTaint, ResourceSlice
+from trio_npu_dra.kit.base.observable import Observable, derive
+from trio_npu_dra.kit.pool import PoolContent, PublisherStatus, publisher_lock
 from trio_npu_dra.lab.standins.api_rules import Kubernetes
 from trio_npu_dra.lab.standins.api_state import ApiState
 
 NONE_KEPT = ServerFeatures(taint_effects=frozenset(), counters=False, shares=False)
 OF_34 = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
-MILD, SEVERE = FaultLevel.SUB_HEALTH, FaultLevel.SEPARATE_NPU
 HOUR = 3600.0
 
 
@@ -178,6 +176,44 @@ async def test_fields_that_a_new_server_drops_are_asked_about_at_once(
         await subject.note(watching=True, watch_restarts=1)
         await subject.note(dropped=frozenset({"taints"}))
         assert subject.features.value == NONE_KEPT
+
+
+@pytest.mark.parametrize("moment", ["while it is away", "soon", "unnoticed"])
+async def test_taints_that_a_new_server_refuses_are_asked_about_at_once(
+    reach: Reach, nursery: trio.Nursery, autojump_clock: MockClock, moment: str
+) -> None:
+    """With them it refuses all others of the slice."""
+    del autojump_clock
+    client, features = KubeClient(reach), Observable[ServerFeatures | None](None)
+    is_faulty = Observable(False)
+
+    def pool() -> PoolContent:
+        assert features.value is not None
+        taints = tuple(
+            DeviceTaint(key=DRIVER, effect=effect)
+            for effect in sorted(features.value.taint_effects)
+            if is_faulty.value
+        )
+        return PoolContent(devices=(Device(name="npu-0", taints=taints),))
+
+    async with publishing(client, reach.state, ()) as subject:
+        follow = partial(follow_features, client, features=features, status=subject.status)
+        nursery.start_soon(partial(follow, node_name=NODE, driver_name=DRIVER))
+        await features.wait_until(lambda found: found is not None)
+        await nursery.start(derive, subject.pool, pool, features, is_faulty)
+        await trio.sleep(20)
+        if moment != "unnoticed":
+            reach.leave()
+            await trio.sleep(20)
+        is_faulty.set(moment == "while it is away")
+        await trio.sleep(20)
+        reach.state.kubernetes = Kubernetes(minor=34)
+        reach.come_back()
+        await trio.sleep(5 if moment == "soon" else 0)
+        is_faulty.set(True)
+        await trio.sleep(7)
+        (npu,) = subject.devices
+        assert {taint.effect for taint in npu.taints} == OF_34
 
 
 async def test_a_first_contact_that_came_late_is_asked_again(

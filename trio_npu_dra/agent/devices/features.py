@@ -9,6 +9,7 @@ import logging
 import random
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 import trio
@@ -96,21 +97,25 @@ async def _until_doubtful(status: Observable[PublisherStatus], before: Publisher
 
     That is possible after a loss of contact, which the publisher notices, and which all nodes have
     together; when this instance may publish after an older one, because only the publisher watches;
-    and when the server dropped a field that it had promised to keep, as one of several behind one
-    address may.
+    and when the server broke its word, as one of several behind one address may.
     """
-    was_waiting, was_lost = before.waiting, False
+    was, was_lost = before, False
     async for now in status.changes():
-        was_lost |= bool(now.problem) or now.watch_restarts != before.watch_restarts
-        has_contact = now.watching and not now.problem
-        may_publish_now = was_waiting and not now.waiting
-        if may_publish_now or now.dropped - before.dropped:
+        is_away = bool(now.problem) and not now.refused
+        was_lost |= is_away or now.watch_restarts != before.watch_restarts
+        may_publish_now = was.waiting and not now.waiting
+        if may_publish_now or _broke_its_word(was, now):
             return
-        if was_lost and has_contact:
+        if was_lost and now.watching and not is_away:
             with trio.move_on_after(random.uniform(0, _SPREAD_SECONDS)):  # noqa: S311 - as above
-                await status.wait_until(lambda now: bool(now.dropped - before.dropped))
+                await status.wait_until(partial(_broke_its_word, now))
             return
-        was_waiting = now.waiting
+        was = now
+
+
+def _broke_its_word(before: PublisherStatus, now: PublisherStatus) -> bool:
+    """Whether the server dropped a field that it had promised to keep, or refuses the slices."""
+    return bool(now.dropped - before.dropped) or (now.refused and not before.refused)
 
 
 async def _ask(client: KubeClient, node_name: str, driver_name: str) -> ServerFeatures:

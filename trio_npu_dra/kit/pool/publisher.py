@@ -50,6 +50,7 @@ class PublisherStatus(NamedTuple):
         devices: Number of devices in the pool that was accepted last.
         generation: Generation of that pool.
         dropped: Fields of slices that the API server does not store, such as `taints`.
+        refused: The API server calls the newest pool invalid, which it may not have done before.
         problem: Why publishing is stuck; empty if it is not.
     """
 
@@ -63,6 +64,7 @@ class PublisherStatus(NamedTuple):
     devices: int = 0
     generation: int = 0
     dropped: frozenset[str] = frozenset()
+    refused: bool = False
     problem: str = ""
 
 
@@ -271,7 +273,7 @@ class _Publisher:
     def _fail(self, error: KubeError | InvalidPool) -> None:
         # Even a write that failed may have happened: no pool counts as stored until a look.
         self._settled = None
-        self._update_status(current=False, problem=str(error))
+        self._update_status(current=False, refused=isinstance(error, Invalid), problem=str(error))
 
     def _settle(self, content: PoolContent, slices: Slices, writes: tuple[Write, ...]) -> None:
         self._settled = content
@@ -285,6 +287,7 @@ class _Publisher:
             devices=len(content.devices),
             generation=newest,
             dropped=self._slices.forms.dropped,
+            refused=False,
             problem="",
         )
         if is_newest:
