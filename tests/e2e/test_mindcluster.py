@@ -173,6 +173,7 @@ def test_pod_is_refused_npus_that_were_not_chosen(compat: Driver, space: Space) 
 def test_pod_that_has_its_npu_waits_for_none(compat: Driver, space: Space) -> None:
     """Annotations forged on a pod that has not started do not keep chosen NPUs from other pods."""
     wait_served(compat)
+    wait_free(compat, *range(NPUS))  # it still lists those of the test before
     space.apply(chosen("forger", 1, init_containers=[asking("never", 1)]))
     space.wait(lambda: "Ascend910-1" not in free(compat), "the NPU of the pod that waits")
     forged = {RESOURCE: "Ascend910-4", "predicate-time": "1"}
