@@ -25,17 +25,10 @@ A_QUESTION = b"\xc0\x0c"  # a pointer to the name in the question
 NO_ERROR, SERVER_FAILURE, NO_SUCH_NAME = 0, 2, 3
 
 
-def start_names(
-    network: Network, kubeconfig: Path, *, logs: Path, outlives: bool = False
-) -> Program:
-    """Answer on the network's address; ends with this process at the latest or `outlives` it."""
+def start_names(network: Network, kubeconfig: Path, *, logs: Path) -> Program:
+    """Answer on the network's address; ends with this process at the latest."""
     serve = (sys.executable, "-m", "dev.cluster.names", network.address, kubeconfig)
-    return Program.start(
-        "names",
-        [*network.inside, "env", f"PYTHONPATH={ROOT}", *serve],
-        logs=logs,
-        outlives=outlives,
-    )
+    return Program.start("names", [*network.inside, "env", f"PYTHONPATH={ROOT}", *serve], logs=logs)
 
 
 def main(address: str, kubeconfig: str) -> None:

@@ -20,8 +20,9 @@ from dev.cluster.api import ApiServer, Object
 from dev.cluster.cluster import Cluster
 from dev.cluster.images import PYTHON, UBUNTU, UBUNTU_LDPATH, Base
 from dev.cluster.leftovers import left_of, remove_dead, remove_left
+from dev.cluster.names import start_names
 from dev.cluster.network import Network
-from dev.cluster.processes import ClusterError, run
+from dev.cluster.processes import ClusterError, Program, run
 from dev.cluster.registry import Registry, configuration, storage
 from dev.cluster.releases import DEFAULT, RELEASES
 from dev.kind.engine import Engine, answering
@@ -36,6 +37,8 @@ HUB = "docker.io/"
 OF_KIND = "io.x-k8s.kind"
 """Begins the labels by which kind knows its containers."""
 SERVER = Path("/usr/bin/docker-registry")
+NAMES_ADDRESS = "10.96.0.10"
+"""Where kubeadm has the pods ask for names."""
 
 
 def usable() -> bool:
@@ -48,7 +51,8 @@ class KindCluster(Cluster):
     """The running cluster; `nodes` are its workers, `kubeconfig` may do everything.
 
     Where no registry can be asked, nodes are of the version `kubernetes`, and pull from one that
-    is a container beside them; else they are of kind's version and pull from where all do.
+    is a container beside them; else they are of kind's version and pull from where all do. There
+    `names` is the cluster's DNS, unless the cluster outlives this process.
     """
 
     name: str
@@ -59,6 +63,7 @@ class KindCluster(Cluster):
     kubernetes: str
     engine: Engine
     nodes: tuple[KindNode, ...]
+    names: Program | None = None
 
     @classmethod
     def start(
@@ -98,6 +103,10 @@ class KindCluster(Cluster):
             )
             plane = KindNode.find(engine, f"{name}-control-plane")
             found = _workers(engine, name, workers)
+            names = None
+            if engine.is_offline and not outlives:
+                names = _start_names(plane, kubeconfig, logs=logs)
+                broken.callback(names.kill)
             cluster = cls(
                 name=name,
                 folder=folder,
@@ -107,7 +116,10 @@ class KindCluster(Cluster):
                 kubernetes=version,
                 engine=engine,
                 nodes=found,
+                names=names,
             )
+            if names:
+                cluster._lead_to_names(plane.address)
             if engine.is_offline:
                 registry = cluster._start_registry()
                 for node in (plane, *found):
@@ -183,6 +195,8 @@ class KindCluster(Cluster):
         """End and remove everything; returns the folder of the logs if they are kept."""
         if "api" in vars(self):  # it may never have been used
             self.api.close()
+        if self.names:
+            self.names.kill()
         try:
             if keep_logs:
                 self._export_logs()
@@ -219,9 +233,25 @@ class KindCluster(Cluster):
             *("--volume", f"{config}:{config}:ro", "--volume", f"{stored}:{stored}"),
             *(self.engine.load(_registry()), SERVER, "serve", config),
         )
-        form = '{{(index .NetworkSettings.Networks "kind").IPAddress}}'
-        address = self.engine.ask("inspect", "--format", form, name).strip()
-        return Registry(network=Network(address=address, pid=self.engine.pid))
+        network = Network(address=self.engine.address_of(name), pid=self.engine.pid)
+        return Registry(network=network)
+
+    def _lead_to_names(self, address: str) -> None:
+        """Have what pods ask for names at the usual address reach this one."""
+        meta = {"name": "kube-dns", "namespace": "kube-system"}
+        port = {"port": 53, "protocol": "UDP"}
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": meta}
+        self.api.create(service | {"spec": {"clusterIP": NAMES_ADDRESS, "ports": [port]}})
+        self.api.create(
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": meta | {"labels": {"kubernetes.io/service-name": "kube-dns"}},
+                "addressType": "IPv4",
+                "ports": [port],
+                "endpoints": [{"addresses": [address]}],
+            }
+        )
 
     def _load_variant(self) -> None:
         """Give the nodes the one image that pods of the tests name and no public registry has."""
@@ -241,6 +271,15 @@ def remove(engine: Engine, name: str) -> None:
     """End a cluster that may not be whole, and remove all that came with it."""
     _end(engine, name)
     remove_left(name)
+
+
+def _start_names(plane: KindNode, kubeconfig: Path, *, logs: Path) -> Program:
+    """Answer for names in the network of the control plane's node, which has a way to all pods."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:6443"
+    inside = kubeconfig.with_name("inside-the-node")
+    inside.write_text(yaml.safe_dump(config))
+    return start_names(Network(address=plane.address, pid=plane.pid), inside, logs=logs)
 
 
 def _refuse_older(version: str) -> None:

@@ -200,6 +200,11 @@ class Engine:
                 self.ask("load", "--input", archive)
         return tag
 
+    def address_of(self, container: str) -> str:
+        """The address of a container in kind's network."""
+        form = '{{(index .NetworkSettings.Networks "kind").IPAddress}}'
+        return self.ask("inspect", "--format", form, container).strip()
+
     def init_of(self, container: str) -> int:
         """The first process of a container, by its id, as this process numbers processes.
 

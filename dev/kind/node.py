@@ -34,6 +34,11 @@ class KindNode:
         return Path(f"/proc/{self.pid}/root")
 
     @property
+    def address(self) -> str:
+        """Its address for the other nodes and their pods."""
+        return self.engine.address_of(self.name)
+
+    @property
     def pod_logs(self) -> Path:
         """The folder of its pods' logs."""
         return self.root / "var/log/pods"
