@@ -238,20 +238,23 @@ class KindCluster(Cluster):
 
     def _lead_to_names(self, address: str) -> None:
         """Have what pods ask for names at the usual address reach this one."""
-        meta = {"name": "kube-dns", "namespace": "kube-system"}
-        port = {"port": 53, "protocol": "UDP"}
-        service = {"apiVersion": "v1", "kind": "Service", "metadata": meta}
-        self.api.create(service | {"spec": {"clusterIP": NAMES_ADDRESS, "ports": [port]}})
-        self.api.create(
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": meta | {"labels": {"kubernetes.io/service-name": "kube-dns"}},
-                "addressType": "IPv4",
-                "ports": [port],
-                "endpoints": [{"addresses": [address]}],
-            }
-        )
+        meta, port = {"name": "kube-dns"}, {"port": 53, "protocol": "UDP"}
+        service: Object = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": meta,
+            "spec": {"clusterIP": NAMES_ADDRESS, "ports": [port]},
+        }
+        endpoints: Object = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": meta | {"labels": {"kubernetes.io/service-name": "kube-dns"}},
+            "addressType": "IPv4",
+            "ports": [port],
+            "endpoints": [{"addresses": [address]}],
+        }
+        for each in (service, endpoints):
+            self.api.create(each, namespace="kube-system")
 
     def _load_variant(self) -> None:
         """Give the nodes the one image that pods of the tests name and no public registry has."""
