@@ -324,7 +324,7 @@ def _configuration(engine: Engine, workers: int) -> Object:
     config: Object = yaml.safe_load((HERE / "cluster.yaml").read_text())
     plane, first, apart = config["nodes"]
     config["nodes"] = [plane, first, *(apart for _ in range(workers - 1))]
-    if engine.is_offline:  # its nodes have neither kind's network agent nor a name server
+    if engine.is_offline:  # there is neither kind's network agent nor CoreDNS
         config["networking"] = {"disableDefaultCNI": True}
         skipped = "kind: InitConfiguration\nskipPhases: [preflight, addon/coredns]\n"
         config["kubeadmConfigPatches"].append(skipped)
