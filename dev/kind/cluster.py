@@ -24,7 +24,7 @@ from dev.cluster.names import start_names
 from dev.cluster.network import Network
 from dev.cluster.processes import ClusterError, Program, run
 from dev.cluster.registry import Registry, configuration, storage
-from dev.cluster.releases import DEFAULT, RELEASES
+from dev.cluster.releases import DEFAULT, RELEASES, Release
 from dev.kind.engine import Engine, answering
 from dev.kind.node import KindNode
 from dev.kind.node_image import node_image
@@ -91,7 +91,7 @@ class KindCluster(Cluster):
             engine = Engine.start(f"{name}-docker", logs=logs, outlives=outlives)
             broken.callback(remove, engine, name)
             config = folder / "kind.yaml"
-            config.write_text(yaml.safe_dump(_configuration(engine, workers)))
+            config.write_text(yaml.safe_dump(_configuration(engine, workers, RELEASES[version])))
             image = ""
             if engine.is_offline:
                 _refuse_older(version)
@@ -319,13 +319,16 @@ def _registry() -> Base:
     return Base(name="local/registry:1", recipe=recipe, fill=fill, parent=UBUNTU)
 
 
-def _configuration(engine: Engine, workers: int) -> Object:
+def _configuration(engine: Engine, workers: int, release: Release) -> Object:
     """What kind makes: `cluster.yaml`, for so many workers, and for the nodes that it gets."""
     config: Object = yaml.safe_load((HERE / "cluster.yaml").read_text())
     plane, first, apart = config["nodes"]
     config["nodes"] = [plane, first, *(apart for _ in range(workers - 1))]
     if engine.is_offline:  # there is neither kind's network agent nor CoreDNS
         config["networking"] = {"disableDefaultCNI": True}
+        gates = (gate.partition("=") for gate in release.gates)
+        config["featureGates"] = {name: value == "true" for name, _, value in gates}
+        config["runtimeConfig"] = dict.fromkeys(release.apis, "true")
         skipped = "kind: InitConfiguration\nskipPhases: [preflight, addon/coredns]\n"
         config["kubeadmConfigPatches"].append(skipped)
     if cgroups.hierarchies("cgroup"):
