@@ -31,6 +31,7 @@ from dev.benchmarks.tables import number, table
 from dev.cluster.control_plane import ControlPlane
 from dev.cluster.network import SERVER_PORT
 from dev.cluster.releases import DEFAULT
+from trio_npu_dra.agent.devices.features import SPREAD_SECONDS
 from trio_npu_dra.kit.api.client import WATCH_SECONDS, open_client
 from trio_npu_dra.kit.api.credentials import Credentials, in_cluster, load_credentials
 from trio_npu_dra.kit.api.objects import ResourceSlice
@@ -45,8 +46,6 @@ AT_ONCE: Final = 20
 """Nodes that start at a time: this process and the API server share the machine's cores."""
 SETTLE_SECONDS: Final = 5.0
 """After a phase, for requests that no node waits for."""
-SPREAD_SECONDS: Final = 65.0
-"""After a restart of the API server: within a minute each node asks what it keeps."""
 ALONE_SECONDS: Final = 10.0
 """How long etcd and the API server are watched without nodes."""
 FILES_A_NODE: Final = 12
@@ -152,7 +151,9 @@ async def _phases(
     await restart()
     await fleet.until_watching_again(before)
     # The old watches ended with the old server, so its log does not have them.
-    costs[RESTART] = await _settled(meter, seconds=SPREAD_SECONDS, further_watches=options.nodes)
+    costs[RESTART] = await _settled(
+        meter, seconds=SPREAD_SECONDS + SETTLE_SECONDS, further_watches=options.nodes
+    )
     return costs
 
 

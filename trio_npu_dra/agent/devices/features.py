@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _ASK_AGAIN_SECONDS: Final = 3600.0
 """Between two questions without a reason, give or take a half."""
 
-_SPREAD_SECONDS: Final = 60.0
+SPREAD_SECONDS: Final = 60.0
 """Over which the nodes ask again after a restart of the API server.
 
 It charges each dry run for the watches of slices, which all nodes have: 5,000 dry runs at once are
@@ -107,7 +107,7 @@ async def _until_doubtful(status: Observable[PublisherStatus], before: Publisher
         if may_publish_now or _broke_its_word(was, now):
             return
         if was_lost and now.watching and not is_away:
-            with trio.move_on_after(random.uniform(0, _SPREAD_SECONDS)):  # noqa: S311 - as above
+            with trio.move_on_after(random.uniform(0, SPREAD_SECONDS)):  # noqa: S311 - as above
                 await status.wait_until(partial(_broke_its_word, now))
             return
         was = now
