@@ -37,7 +37,14 @@ from trio_npu_dra.ascend.model import (
 from trio_npu_dra.ascend.root_info import ROOT_INFO
 from trio_npu_dra.ascend.traits import TOPOLOGY_FOLDER
 from trio_npu_dra.kit.api.objects import DeviceStatus, ResourceClaim
-from trio_npu_dra.kit.base.errors import Forbidden, Invalid, KubeError, NotFound, Unavailable
+from trio_npu_dra.kit.base.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    NotFound,
+    Unavailable,
+)
 from trio_npu_dra.kit.base.observable import LAZY_SECONDS, Observable
 from trio_npu_dra.kit.pool.pace import AT_ONCE, PER_SECOND
 
@@ -299,6 +306,7 @@ async def test_levels_that_come_later_are_written(node: Node, autojump_clock: Mo
     "error",
     [
         NotFound("gone"),
+        Conflict("other"),
         Invalid("apply status of resourceclaims resourceclaims/driver: it is not allocated"),
     ],
 )
