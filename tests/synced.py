@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -13,9 +13,19 @@ State = dict[str, bytes]
 """Files by name, with their content."""
 
 
+def syncs(folder: Path) -> AbstractContextManager[list[State]]:
+    """The files below *folder* at each `os.fsync` in the body, by this thread."""
+    return _states(folder, os.fsync)
+
+
+def renames(folder: Path) -> AbstractContextManager[list[State]]:
+    """The files below *folder* at each `os.replace` in the body, by this thread."""
+    return _states(folder, os.replace)
+
+
 @contextmanager
-def syncs(folder: Path, *, of: object = os.fsync) -> Iterator[list[State]]:
-    """The files below *folder* at each call of a function of `os` in the body, by this thread.
+def _states(folder: Path, call: object) -> Iterator[list[State]]:
+    """The files below *folder* at each call of a function of `os`.
 
     The function is not replaced: Python reports each function call to a profiler.
     """
@@ -23,7 +33,7 @@ def syncs(folder: Path, *, of: object = os.fsync) -> Iterator[list[State]]:
 
     def look(frame: FrameType, event: str, function: object) -> None:
         del frame
-        if event == "c_call" and function is of:
+        if event == "c_call" and function is call:
             sys.setprofile(None)  # this function itself calls functions
             files = (path for path in folder.rglob("*") if path.is_file())
             seen.append({path.name: path.read_bytes() for path in files})

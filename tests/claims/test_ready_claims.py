@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from trio.testing import MockClock
 from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, npu, ref, result
 from tests.claims.restarted import prepare, start, unprepare
 from tests.full_disk import no_file_beyond
-from tests.synced import syncs
+from tests.synced import renames
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipFamily
@@ -210,7 +209,7 @@ async def test_claims_that_change_places_have_no_device_twice_at_any_moment(
 ) -> None:
     """A claim is marked undoing before another one takes its device."""
     two_claims.source.store(claim("a", result("npu-3")), claim("b", result("npu-2")))
-    with syncs(two_claims.records_folder, of=os.replace) as states:
+    with renames(two_claims.records_folder) as states:
         assert await prepare(two_claims, "a", "b") == {"a": "", "b": ""}
     assert len(states) == 6  # two marks, two records, two CDI files
     for state in states:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.holds.entries import chip, entry, module, of_partition
-from tests.synced import syncs
+from tests.synced import renames, syncs
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.partition import Partition
@@ -169,7 +169,7 @@ async def test_an_entry_is_overwritten_in_one_rename(tmp_path: Path) -> None:
     """Whenever this process dies there is a record, the old one or the new one."""
     ledger = await ledger_with(tmp_path, entry("uid-a", 2))
     async with ledger.exclusive():
-        with syncs(tmp_path / "claims", of=os.replace) as states:
+        with renames(tmp_path / "claims") as states:
             ledger.put(entry("uid-a", 3))
     (state,) = states
     assert b"davinci2" in state["uid-a.json"]
