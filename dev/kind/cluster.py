@@ -38,7 +38,7 @@ OF_KIND = "io.x-k8s.kind"
 """Begins the labels by which kind knows its containers."""
 SERVER = Path("/usr/bin/docker-registry")
 NAMES_ADDRESS = "10.96.0.10"
-"""Where kubeadm has the pods ask for names."""
+"""Where pods ask for names, as kubeadm tells the kubelets."""
 
 
 def usable() -> bool:
@@ -50,9 +50,9 @@ def usable() -> bool:
 class KindCluster(Cluster):
     """The running cluster; `nodes` are its workers, `kubeconfig` may do everything.
 
-    Where no registry can be asked, nodes are of the version `kubernetes`, and pull from one that
-    is a container beside them; else they are of kind's version and pull from where all do. There
-    `names` is the cluster's DNS, unless the cluster outlives this process.
+    Where no registry can be asked, nodes are of the version `kubernetes`, pull from one that is a
+    container beside them, and have `names` for a DNS, unless the cluster outlives this process.
+    Else they are of kind's version and pull from where all do.
     """
 
     name: str
@@ -233,11 +233,11 @@ class KindCluster(Cluster):
             *("--volume", f"{config}:{config}:ro", "--volume", f"{stored}:{stored}"),
             *(self.engine.load(_registry()), SERVER, "serve", config),
         )
-        network = Network(address=self.engine.address_of(name), pid=self.engine.pid)
-        return Registry(network=network)
+        address = self.engine.address_of(name)
+        return Registry(network=Network(address=address, pid=self.engine.pid))
 
     def _lead_to_names(self, address: str) -> None:
-        """Have what pods ask for names at the usual address reach this one."""
+        """Lead pods that ask for names to the server at an address."""
         meta, port = {"name": "kube-dns"}, {"port": 53, "protocol": "UDP"}
         service: Object = {
             "apiVersion": "v1",
