@@ -15,12 +15,12 @@ from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
 
-import anyio._backends._trio  # noqa: F401 - what the first request to the API server imports
-import httpcore  # noqa: F401 - the same
+import httpcore  # noqa: F401 - what the first watch imports
 
 from dev.rig.notified import Filter
 from trio_npu_dra.agent.cli import serve  # noqa: F401 - what `main` imports when it is chosen
 from trio_npu_dra.agent.cli.main import main
+from trio_npu_dra.kit.api import streams  # noqa: F401 - what the first watch imports
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])

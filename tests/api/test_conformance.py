@@ -1,15 +1,11 @@
 """The conformance scenarios on the stand-in."""
 
-from functools import partial
-
-import anyio
 import pytest
 import trio
 
 from tests.api.conformance import AS_ADMINISTRATOR, AS_DRIVER
 from tests.api.feature_scenarios import AS_DRIVER_WITH_FEATURES
 from tests.api.scenario import Scenario, driver_rules
-from tests.api.watch_scenarios import a_picture_follows_the_changes
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.lab.standins.api_rules import Kubernetes
@@ -32,7 +28,7 @@ async def send_bookmarks(state: ApiState) -> None:
 
 async def play(scenario: Scenario, credentials: Credentials) -> None:
     """Play a scenario with a client of its own, for at most 10 s."""
-    with anyio.fail_after(10):
+    with trio.fail_after(10):
         async with open_client(credentials) as client:
             await scenario(client)
 
@@ -59,9 +55,3 @@ async def test_standin_conforms(
         }
     nursery.start_soon(send_bookmarks, state)
     await play(scenario, credentials)
-
-
-async def test_the_client_works_under_asyncio(credentials: Credentials) -> None:
-    """kit.api is written on anyio: list, watch, create and delete need no trio."""
-    scenario = partial(anyio.run, play, a_picture_follows_the_changes, credentials)
-    await trio.to_thread.run_sync(partial(scenario, backend="asyncio"))

@@ -1,7 +1,10 @@
 """Single connections: the bytes on them, and when one serves another request."""
 
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
@@ -10,10 +13,12 @@ from trio.testing import wait_all_tasks_blocked
 from dev.rig.waiting import HANG_SECONDS, until
 from tests.api.conftest import Serve
 from trio_npu_dra.kit.api import connection
+from trio_npu_dra.kit.api.bodies import OBJECT_LIMIT
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import BearerToken, Credentials
 from trio_npu_dra.kit.api.material import Material
 from trio_npu_dra.kit.api.objects import Node
+from trio_npu_dra.kit.api.tls import Tls
 from trio_npu_dra.kit.api.transport import AT_ONCE, Transport
 from trio_npu_dra.kit.base.errors import KubeError, Unreadable
 
@@ -71,13 +76,13 @@ async def connections(peer: Peer, serve: Serve) -> AsyncIterator[Transport]:
     )
     opened = Transport(credentials, deadline=30.0, user_agent="test")
     yield opened
-    await opened.end()
+    opened.end()
 
 
 async def test_a_request_has_what_the_api_server_needs_and_no_more(
     connections: Transport, peer: Peer
 ) -> None:
-    """Connections of httpcore add no header by themselves."""
+    """The connection adds no header by itself."""
     await connections.ask("get", "GET", f"{NODE}?resourceVersion=0")
     await connections.ask("create", "POST", "/api/v1/nodes", b'{"a":1}')
     await connections.ask("apply", "PATCH", NODE, b"{}")
@@ -175,3 +180,47 @@ async def test_a_refusal_keeps_the_connection(connections: Transport, peer: Peer
         with pytest.raises(KubeError, match="HTTP 404"):
             await connections.ask("get", "GET", NODE)
     assert [len(served) for served in peer.requests] == [2]
+
+
+async def test_what_follows_an_answer_is_no_answer_to_the_next_request(
+    connections: Transport, peer: Peer
+) -> None:
+    """Whoever can put it there must not choose what a claim has."""
+    peer.head = HEAD + b"\r\n{}" + HEAD
+    for _ in range(2):
+        assert await connections.ask("get", "GET", NODE) == b"{}"
+    assert [len(served) for served in peer.requests] == [1, 1]
+
+
+@pytest.mark.parametrize("with_tls", [True, False], ids=["TLS", "unix socket"])
+async def test_what_fills_all_buffers_passes(
+    with_tls: bool, pki: Path, serve: Serve, nursery: trio.Nursery
+) -> None:
+    """Both sides wait: for the socket to take more of a request, and for the rest of an answer."""
+    body, answer = bytes(6 << 20), bytes(OBJECT_LIMIT)
+
+    async def slowly(stream: trio.SSLStream[trio.SocketStream] | trio.SocketStream) -> None:
+        left = len(body)
+        while left > 0:
+            await trio.sleep(0.001)
+            left -= len((await stream.receive_some(1 << 16)).rpartition(b"\r\n\r\n")[2])
+        head = HEAD.replace(b"length: 2", b"length: %d" % len(answer)) + b"\r\n"
+        for begin in range(0, len(answer), 1 << 16):
+            await stream.send_all((b"" if begin else head) + answer[begin : begin + (1 << 16)])
+            await trio.sleep(0.001)
+
+    if with_tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pki / "server.crt", pki / "server.key")
+        listen = partial(trio.serve_ssl_over_tcp, host="127.0.0.1", https_compatible=True)
+        (listener,) = await nursery.start(listen, slowly, 0, context)
+        port = listener.transport_listener.socket.getsockname()[1]
+        tls = Tls(Material(field="CA", path=pki / "ca.crt"))
+        credentials = Credentials(source="test", base_url=f"https://127.0.0.1:{port}", tls=tls)
+    else:
+        credentials = Credentials(
+            source="test", base_url="http://localhost", unix_socket=await serve(slowly)
+        )
+    opened = Transport(credentials, deadline=HANG_SECONDS, user_agent="test")
+    assert await opened.ask("create", "POST", "/x", body) == answer
+    opened.end()

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import TypeVar
 
-import anyio
 import pytest
+import trio
 
 from tests.api.scenario import new_driver, slice_of
 from trio_npu_dra.kit.api.applied import ConfigMap
@@ -45,7 +45,7 @@ async def a_watch_tells_each_change_in_order(client: KubeClient) -> None:
     _, version = await client.list(ResourceSlice, field_selector=selector)
     made = await client.create(slice_of(driver, Device(name="npu-0")))
     await client.create(slice_of(new_driver()))
-    with anyio.fail_after(10):
+    with trio.fail_after(10):
         async with client.watch(
             ResourceSlice, field_selector=selector, resource_version=version
         ) as events:
@@ -65,7 +65,7 @@ async def a_bookmark_moves_a_quiet_watch_on(client: KubeClient) -> None:
     """A watch without events still learns the newest version."""
     selector = f"spec.driver={new_driver()}"
     _, version = await client.list(ResourceSlice, field_selector=selector)
-    with anyio.fail_after(_BOOKMARK_LIMIT):
+    with trio.fail_after(_BOOKMARK_LIMIT):
         async with client.watch(
             ResourceSlice, field_selector=selector, resource_version=version
         ) as events:
@@ -80,7 +80,7 @@ async def a_picture_follows_the_changes(client: KubeClient) -> None:
     driver = new_driver()
     made = await client.create(slice_of(driver, Device(name="npu-0")))
     views = list_and_watch(client, ResourceSlice, field_selector=f"spec.driver={driver}")
-    with anyio.fail_after(10):
+    with trio.fail_after(10):
         async with aclosing(views):
             await shows(views, made)
             await client.create(slice_of(new_driver()))
@@ -103,7 +103,7 @@ async def a_picture_may_be_of_labels_in_a_namespace(client: KubeClient) -> None:
     views = list_and_watch(
         client, ConfigMap, namespace="default", label_selector=f"job={job}", page=1
     )
-    with anyio.fail_after(10):
+    with trio.fail_after(10):
         async with aclosing(views):
             await shows(views, *made)
             await create("other")
@@ -126,6 +126,6 @@ async def assert_gone(client: KubeClient, kind: type[KubeObject]) -> None:
 
     Each server loses history in its own way, so this is no scenario of its own.
     """
-    with anyio.fail_after(10), pytest.raises(Gone, match="too old resource version: 1"):
+    with trio.fail_after(10), pytest.raises(Gone, match="too old resource version: 1"):
         async with client.watch(kind, resource_version="1") as events:
             await anext(events)

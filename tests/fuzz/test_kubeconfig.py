@@ -120,7 +120,7 @@ def test_any_file_is_credentials_or_one_error(place: Path, content: bytes) -> No
         assert len(words.splitlines()) == 1
         assert len(words) < 1000 + 10 * len(content)
     else:
-        assert Transport(credentials, deadline=1.0, user_agent="fuzz")._origin.host
+        assert Transport(credentials, deadline=1.0, user_agent="fuzz")._server.host
         if credentials.unix_socket is not None:
             trio.run(_ask_nobody, credentials)
 
@@ -140,7 +140,7 @@ def test_any_cluster_of_a_person_is_credentials_or_one_error(place: Path, conten
         assert str(path.parent) in words
         assert len(words.splitlines()) == 1
     else:
-        assert Transport(credentials, deadline=1.0, user_agent="fuzz")._origin.host
+        assert Transport(credentials, deadline=1.0, user_agent="fuzz")._server.host
         if credentials.tls is not None:
             name = credentials.server_name or "h"
             halves = ssl.MemoryBIO(), ssl.MemoryBIO()

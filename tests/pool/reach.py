@@ -92,7 +92,7 @@ class Reach(Transport):
                 version = int(event["object"]["metadata"].get("resourceVersion", version))
                 yield json.dumps(event).encode()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Nothing to close."""
 
     async def _call(self, asked: str, method: str, path: str) -> Call:

@@ -1,14 +1,6 @@
-"""Bodies of requests and answers: whole or line by line, within limits."""
+"""Bodies of answers: whole or line by line, within limits."""
 
-from __future__ import annotations
-
-from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import suppress
-from typing import Final, TypeAlias
-
-import anyio
-import httpcore
-import httpx
+from typing import Final
 
 from trio_npu_dra.kit.base.errors import Unreadable
 
@@ -18,30 +10,6 @@ LIST_LIMIT: Final = 8 << 20
 """Bytes of a list; the driver lists objects of one node."""
 BEGINNING: Final = 4096
 """Bytes of an answer that an error keeps when the whole cannot be read."""
-BROKEN: Final = (httpx.HTTPError, httpcore.NetworkError, httpcore.ProtocolError)
-"""Errors of a server that cannot be reached, hangs up, or does not speak HTTP."""
-_CLOSE_LIMIT: Final = 1.0
-
-Response: TypeAlias = httpx.Response | httpcore.Response
-
-
-class Body(httpx.AsyncByteStream):
-    """The body of one request, in one piece; nothing for one without a body.
-
-    Those of httpx and httpcore are async generators: if a cancelled request leaves one half-way,
-    the garbage collector closes it, perhaps after the event loop has ended.
-    """
-
-    def __init__(self, content: bytes) -> None:
-        self._parts = iter((content,) if content else ())
-
-    def __aiter__(self) -> Body:
-        return self
-
-    async def __anext__(self) -> bytes:
-        for part in self._parts:
-            return part
-        raise StopAsyncIteration
 
 
 class Lines:
@@ -71,44 +39,7 @@ class Lines:
         return [bytes(line) for line in lines if line]
 
 
-async def read_whole(response: Response, asked: str, *, limit: int) -> bytes:
-    """The whole body; after it the connection can serve another request.
-
-    Raises:
-        Unreadable: It is longer than *limit* bytes.
-    """
-    body = bytearray()
-    chunks = chunks_of(response)
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > limit:
-            await abandon(response, chunks)
-            raise Unreadable(
-                f"{asked}: an answer of more than {limit} bytes", beginning=bytes(body[:BEGINNING])
-            )
-    await response.aclose()
-    return bytes(body)
-
-
-def chunks_of(response: Response) -> AsyncIterator[bytes]:
-    """The body as it arrives."""
-    assert isinstance(response.stream, AsyncIterable)
-    return aiter(response.stream)
-
-
-async def abandon(response: Response, chunks: AsyncIterator[bytes]) -> None:
-    """End an answer that was not read to its end.
-
-    The generators inside httpx and httpcore do not close one another; reading on from the closed
-    connection makes each of them end with its error.
-    """
-    with anyio.move_on_after(_CLOSE_LIMIT, shield=True), suppress(*BROKEN):
-        await response.aclose()
-        async for _ in chunks:
-            pass
-
-
-async def close(connection: httpcore.AsyncHTTPConnection | httpx.AsyncHTTPTransport) -> None:
-    """Close a connection in any state, in a second at most, even if this task is cancelled."""
-    with anyio.move_on_after(_CLOSE_LIMIT, shield=True):
-        await connection.aclose()
+def too_large(asked: str, body: bytes | bytearray, limit: int) -> Unreadable:
+    """The error for an answer of which *body* is more than *limit* bytes already."""
+    words = f"{asked}: an answer of more than {limit} bytes"
+    return Unreadable(words, beginning=bytes(body[:BEGINNING]))

@@ -330,7 +330,7 @@ async def open_client(
     try:
         yield KubeClient(transport)
     finally:
-        await transport.end()
+        transport.end()
 
 
 def _many(verb: str, kind: type[KubeObject], where: Where) -> str:

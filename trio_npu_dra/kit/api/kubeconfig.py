@@ -230,7 +230,8 @@ class KubeContext:
                 ) from error
         return Credentials(
             source=str(path),
-            base_url=server.rstrip("/"),
+            # Without the user's name, and with an international host name as DNS has it.
+            base_url=f"https://{url.netloc.decode('ascii')}{url.path.rstrip('/')}",
             server_name=name,
             tls=Tls(authority, certificate),
             token=token,

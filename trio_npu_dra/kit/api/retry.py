@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-import anyio
+import trio
 
 from trio_npu_dra.kit.base.backoff import Backoff, spread
 from trio_npu_dra.kit.base.errors import KubeError, Unavailable, Unreadable
@@ -57,7 +57,7 @@ class Retry:
             a minute), and up to half as long again, because it asks all nodes for the same.
         """
         if self._recovered_at is not None:
-            quiet = anyio.current_time() - self._recovered_at
+            quiet = trio.current_time() - self._recovered_at
             if quiet > max(_QUIET, self._delay):
                 self._count = 0
             if quiet > _UNREADABLE_LIMIT:
@@ -83,7 +83,7 @@ class Retry:
     def recovered(self) -> None:
         """Note a success."""
         if self._count and self._recovered_at is None:
-            self._recovered_at = anyio.current_time()
+            self._recovered_at = trio.current_time()
         if self._unsaid:
             self._unsaid = False
             self._log.info("%s works again", self._what, extra={"failures": self._count})

@@ -80,6 +80,7 @@ class Tls:
         # Built by hand: the default context loads the system's CAs (40 ms), and since Python 3.13
         # refuses CA certificates without an authority key identifier, which clusters do have.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.set_alpn_protocols(["http/1.1"])
         if self._authority is Trust.SYSTEM:
             context.load_default_certs()
         elif self._authority is Trust.ANYONE:

@@ -1,8 +1,7 @@
 """HTTP to the API server, with as few steps for a request as possible.
 
-Requests go to single connections of httpcore, each of which serves one at a time; idle ones wait on
-a list. httpx's pool, requests and answers around them cost two fifths as much again. `AT_ONCE`
-requests run side by side, the rest waits for its turn, on connections that stay open.
+A request has a connection to itself until it is answered; idle connections wait on a list.
+`AT_ONCE` requests run side by side, the rest waits for its turn, on connections that stay open.
 
 A watch has a connection of its own, by httpx, so that watches and requests never wait for each
 other. Cookies, redirects, proxies and compression are off: an API server needs none.
@@ -10,31 +9,24 @@ other. Cookies, redirects, proxies and compression are off: an API server needs 
 
 from __future__ import annotations
 
-import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
-import anyio
-import httpcore
-import httpx
+import h11
+import trio
 
 from trio_npu_dra.kit.api.answers import is_success, refusal
-from trio_npu_dra.kit.api.bodies import (
-    BROKEN,
-    OBJECT_LIMIT,
-    Body,
-    Lines,
-    abandon,
-    chunks_of,
-    close,
-    read_whole,
-)
-from trio_npu_dra.kit.api.connection import Answer, Connection
+from trio_npu_dra.kit.api.bodies import OBJECT_LIMIT, Lines
+from trio_npu_dra.kit.api.connection import Answer, Connection, Request, Server
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.base.errors import Unavailable
+
+if TYPE_CHECKING:
+    from trio_npu_dra.kit.api.streams import Stream
 
 AT_ONCE: Final = 32
 """Requests under way at most. A kubelet prepares a few claims at a time, those of one pod."""
@@ -47,15 +39,9 @@ _SURPLUS_SECONDS: Final = 5.0
 JSON: Final = b"application/json"
 METADATA: Final = b"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """The form of a list with the metadata of each object alone."""
+_BROKEN: Final = (OSError, h11.RemoteProtocolError)
+"""Errors of a server that cannot be reached, hangs up, or does not speak HTTP."""
 _APPLY: Final = b"application/apply-patch+yaml"  # JSON is YAML
-_KEEPALIVE: Final = (
-    # A watch may be silent for minutes; these options find a silently dead peer in 30 s.
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
-_DISCONNECTED: Final = (httpcore.RemoteProtocolError, httpcore.ReadError, httpcore.WriteError)
 
 
 class Transport:
@@ -70,18 +56,18 @@ class Transport:
     def __init__(self, credentials: Credentials, *, deadline: float, user_agent: str) -> None:
         self._credentials = credentials
         self._deadline = deadline
-        url = httpx.URL(credentials.base_url)
-        default_port = 443 if url.scheme == "https" else 80
-        self._origin = httpcore.Origin(url.raw_scheme, url.raw_host, url.port or default_port)
-        self._prefix = url.raw_path.rstrip(b"/")
-        self._headers = ((b"host", url.netloc), (b"user-agent", user_agent.encode()))
-        name = credentials.server_name
-        self._extensions = {"sni_hostname": name} if name else {}
-        unix_socket = str(credentials.unix_socket) if credentials.unix_socket else None
-        options = None if unix_socket else _KEEPALIVE
-        self._socket: dict[str, Any] = {"uds": unix_socket, "socket_options": options}
-        self._slots = anyio.Semaphore(AT_ONCE, fast_acquire=True)
-        self._idle: list[tuple[float, Connection]] = []  # since when; that used last is at the end
+        url = urlsplit(credentials.base_url)
+        host = url.hostname or ""
+        self._server = Server(
+            host=host,
+            port=url.port or (443 if url.scheme == "https" else 80),
+            name=credentials.server_name or host,
+            unix_socket=credentials.unix_socket,
+        )
+        self._prefix = url.path.encode()
+        self._headers = ((b"host", url.netloc.encode()), (b"user-agent", user_agent.encode()))
+        self._slots = trio.Semaphore(AT_ONCE)
+        self._idle: list[Connection] = []  # that used last is at the end
         self._ended = False
 
     async def ask(
@@ -112,7 +98,7 @@ class Transport:
         answer = await self._ask_in_time(asked, request, limit)
         # Outside of the deadline: a credential plugin may wait for a person.
         if answer.status == 401 and await self._log_in(used) is not used:
-            await self.close()
+            self.close()
             answer = await self._ask_in_time(asked, request, limit)
         if not is_success(answer.status, answer.headers):
             raise refusal(asked, answer.status, answer.body, answer.headers)
@@ -128,42 +114,36 @@ class Transport:
             KubeError: Refused, broken, longer than *seconds* in all, or a line not whole in time.
         """
         await self._log_in()
-        ends = anyio.current_time() + seconds
-        transport = httpx.AsyncHTTPTransport(
-            # The default context, which would not be used without TLS, costs 40 ms.
-            verify=self._tls() or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            trust_env=False,
-            **self._socket,
-        )
-        try:
-            response = await self._open(transport, asked, path)
-            chunks = chunks_of(response)
-            lines, spent = Lines(asked), 0.0  # seconds of waiting for the rest of a line
-            try:
-                yield b""
-                while True:
-                    began, left = anyio.current_time(), LINE_SECONDS - spent
-                    limit = min(ends - began, left if lines.unfinished else inf)
-                    if (chunk := await self._next(chunks, asked, limit)) is None:
-                        break
-                    spent += anyio.current_time() - began if lines.unfinished else 0.0
-                    for line in lines.cut(chunk):
-                        spent = 0.0
-                        yield line
-            finally:
-                await abandon(response, chunks)
-        finally:
-            await close(transport)
+        # Late, because only watches need httpx, and a start would wait for it.
+        from trio_npu_dra.kit.api.streams import Stream  # noqa: PLC0415
 
-    async def end(self) -> None:
+        ends = trio.current_time() + seconds
+        stream = Stream(self._server, self._tls())
+        try:
+            await self._open(stream, asked, path)
+            yield b""
+            lines, spent = Lines(asked), 0.0  # seconds of waiting for the rest of a line
+            while True:
+                began, left = trio.current_time(), LINE_SECONDS - spent
+                limit = min(ends - began, left if lines.unfinished else inf)
+                if (chunk := await self._next(stream, asked, limit)) is None:
+                    break
+                spent += trio.current_time() - began if lines.unfinished else 0.0
+                for line in lines.cut(chunk):
+                    spent = 0.0
+                    yield line
+        finally:
+            await stream.close()
+
+    def end(self) -> None:
         """Close all connections; one with a request under way closes when that ends."""
         self._ended = True
-        await self.close()
+        self.close()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close idle connections."""
         while self._idle:
-            await self._idle.pop()[1].close()
+            self._idle.pop().close()
 
     async def _log_in(self, refused: Credentials | None = None) -> Credentials:
         """The credentials; a login replaces them if they have ended, or are *refused*."""
@@ -171,102 +151,89 @@ class Transport:
             self._credentials = await self._credentials.login.current(refused)
         return self._credentials
 
-    async def _ask_in_time(
-        self, asked: str, request: Callable[[], httpcore.Request], limit: int
-    ) -> Answer:
+    async def _ask_in_time(self, asked: str, request: Callable[[], Request], limit: int) -> Answer:
         was_sent = False
         try:
-            with anyio.fail_after(self._deadline):
-                async with self._slots:
-                    was_sent = True
+            with trio.fail_after(self._deadline):
+                try:
+                    self._slots.acquire_nowait()
+                except trio.WouldBlock:
+                    await self._slots.acquire()
+                was_sent = True
+                try:
                     answer, is_outdated = await self._exchange(asked, request(), limit)
                     if is_outdated:  # once, with the token or certificates that replaced these
-                        await self.close()
+                        self.close()
                         answer, _ = await self._exchange(asked, request(), limit)
-        except (TimeoutError, *BROKEN) as error:
+                finally:
+                    self._slots.release()
+        except (trio.TooSlowError, *_BROKEN) as error:
             if not was_sent:
                 raise Unavailable(
                     f"{asked}: not sent in {self._deadline:g} s, {AT_ONCE} requests are under way"
                 ) from error
-            await self.close()  # the other idle connections are probably broken too
+            self.close()  # the other idle connections are probably broken too
             raise self._unreachable(asked, error) from error
         return answer
 
-    async def _open(
-        self, transport: httpx.AsyncHTTPTransport, asked: str, path: str
-    ) -> httpx.Response:
-        url = self._credentials.base_url + path
-        headers = [*self._headers, (b"accept", JSON), *self._identity()]
-        request = httpx.Request("GET", url, headers=headers, extensions=self._extensions)
-        request.stream = Body(b"")
+    async def _open(self, stream: Stream, asked: str, path: str) -> None:
+        request = self._request("GET", path, None, JSON)
         try:
-            with anyio.fail_after(self._deadline):
-                response = await transport.handle_async_request(request)
-                if is_success(response.status_code, response.headers):
-                    return response
-                body = await read_whole(response, asked, limit=OBJECT_LIMIT)
-        except (TimeoutError, *BROKEN) as error:
+            with trio.fail_after(self._deadline):
+                status, headers = await stream.open(request)
+                if is_success(status, headers):
+                    return
+                body = await stream.whole(asked, limit=OBJECT_LIMIT)
+        except (trio.TooSlowError, OSError) as error:
             raise self._unreachable(asked, error) from error
-        raise refusal(asked, response.status_code, body, response.headers)
+        raise refusal(asked, status, body, headers)
 
-    async def _next(self, chunks: AsyncIterator[bytes], asked: str, limit: float) -> bytes | None:
+    async def _next(self, stream: Stream, asked: str, limit: float) -> bytes | None:
         try:
-            with anyio.fail_after(limit):
-                return await anext(chunks, None)
-        except TimeoutError:
+            with trio.fail_after(limit):
+                return await stream.next()
+        except trio.TooSlowError:
             raise Unavailable(f"{asked}: neither a whole event nor an end in time") from None
-        except BROKEN as error:
+        except OSError as error:
             raise self._unreachable(asked, error) from error
 
-    def _request(
-        self, method: str, path: str, body: bytes | None, accept: bytes
-    ) -> httpcore.Request:
+    def _request(self, method: str, path: str, body: bytes | None, accept: bytes) -> Request:
         """A request with the present identity."""
         headers = [*self._headers, (b"accept", accept), *self._identity()]
         if body is not None:
             headers.append((b"content-type", _APPLY if method == "PATCH" else JSON))
             headers.append((b"content-length", b"%d" % len(body)))
-        scheme, host, port = self._origin.scheme, self._origin.host, self._origin.port
-        target = self._prefix + path.encode()
-        return httpcore.Request(
-            method,
-            httpcore.URL(scheme=scheme, host=host, port=port, target=target),
-            headers=headers,
-            content=Body(body or b""),
-            extensions=self._extensions,
-        )
+        return Request(method, self._prefix + path.encode(), headers, body or b"")
 
-    async def _exchange(
-        self, asked: str, request: httpcore.Request, limit: int
-    ) -> tuple[Answer, bool]:
+    async def _exchange(self, asked: str, request: Request, limit: int) -> tuple[Answer, bool]:
         """The answer, and whether it refuses an identity that was replaced meanwhile."""
         while self._idle:
-            _, connection = self._idle.pop()  # the one that was used last
+            connection = self._idle.pop()  # the one that was used last
             if not connection.is_usable:
-                await connection.close()
+                connection.close()
                 continue
             try:
                 return await self._send(connection, request, asked, limit)
-            except _DISCONNECTED:
-                if request.method != b"GET":  # a write may have reached the server
+            except _BROKEN:
+                if request.method != "GET":  # a write may have reached the server
                     raise
             break
-        connection = Connection(self._origin, self._tls(), **self._socket)
+        connection = await Connection.open(self._server, self._tls())
         return await self._send(connection, request, asked, limit)
 
     async def _send(
-        self, connection: Connection, request: httpcore.Request, asked: str, limit: int
+        self, connection: Connection, request: Request, asked: str, limit: int
     ) -> tuple[Answer, bool]:
         answer = await connection.exchange(request, asked, limit=limit)
         is_outdated = answer.status == 401 and self._is_outdated(connection, request)
-        if is_outdated or self._ended or not connection.is_open:
-            await connection.close()
-            return answer, is_outdated
-        now = anyio.current_time()
-        self._idle.append((now, connection))
-        while len(self._idle) > _IDLE_LIMIT and self._idle[0][0] < now - _SURPLUS_SECONDS:
-            await self._idle.pop(0)[1].close()
-        return answer, False
+        if is_outdated or self._ended:
+            connection.close()
+        elif connection.is_open:
+            self._idle.append(connection)
+            surplus_since = connection.used_at - _SURPLUS_SECONDS
+            while len(self._idle) > _IDLE_LIMIT and self._idle[0].used_at < surplus_since:
+                self._idle.pop(0).close()
+        return answer, is_outdated
 
     def _identity(self) -> tuple[tuple[bytes, bytes], ...]:
         """The client's identity as a header, if there is a token."""
@@ -276,7 +243,7 @@ class Transport:
     def _tls(self) -> ssl.SSLContext | None:
         return self._credentials.tls.current() if self._credentials.tls else None
 
-    def _is_outdated(self, connection: Connection, request: httpcore.Request) -> bool:
+    def _is_outdated(self, connection: Connection, request: Request) -> bool:
         """Whether the files now have another identity than the request used."""
         if self._credentials.token is not None:
             self._credentials.token.reread()
@@ -284,7 +251,7 @@ class Transport:
         return not is_same or self._tls() is not connection.tls
 
     def _unreachable(self, asked: str, error: Exception) -> Unavailable:
-        if isinstance(error, TimeoutError):
+        if isinstance(error, trio.TooSlowError):
             return Unavailable(f"{asked}: no answer in {self._deadline:g} s")
         where = self._credentials.unix_socket or self._credentials.base_url
         return Unavailable(f"{asked}: no answer from {where}: {_reason(error)}")
@@ -296,5 +263,5 @@ def _reason(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None:
         words = str(cause) or words
-        cause = cause.__cause__ or cause.__context__  # httpcore clears the cause of its errors
+        cause = cause.__cause__ or cause.__context__  # httpx and httpcore clear the cause of theirs
     return words

@@ -6,7 +6,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar, Unpack
 
-import anyio
+import trio
 
 from trio_npu_dra.kit.api.bodies import LIST_LIMIT
 from trio_npu_dra.kit.api.client import OBJECTS_LIMIT, KubeClient, WatchEvent
@@ -28,7 +28,7 @@ class View(NamedTuple, Generic[K]):
     Attributes:
         objects: By name, or `namespace/name`.
         synced: False before the first list, when *objects* is empty because nothing is known.
-        stale_since: `anyio.current_time()` at which contact was lost; `None` while a watch is open,
+        stale_since: `trio.current_time()` at which contact was lost; `None` while a watch is open,
             or while the next one opens after a list.
     """
 
@@ -70,10 +70,10 @@ async def list_and_watch(
         is_back = False
         try:
             if not picture.version:
-                listed_at = anyio.current_time()
+                listed_at = trio.current_time()
                 picture.replace(*(listed or await _list(client, kind, page, where)))
                 listed = None
-            opened = anyio.current_time()
+            opened = trio.current_time()
             async with client.watch(kind, resource_version=picture.version, **where) as events:
                 is_back = picture.stale_since is not None
                 picture.stale_since = None
@@ -83,19 +83,19 @@ async def list_and_watch(
                     is_back = False
                     if picture.apply(event):
                         yield picture.view()
-            if anyio.current_time() - opened < _SHORT_WATCH:
+            if trio.current_time() - opened < _SHORT_WATCH:
                 raise Unavailable(f"watch {kind.plural}: ended immediately")
         except KubeError as error:
             # A place that is too old is worth an immediate list, unless it was just listed.
-            is_too_old = isinstance(error, Gone) and anyio.current_time() - listed_at > _SHORT_WATCH
+            is_too_old = isinstance(error, Gone) and trio.current_time() - listed_at > _SHORT_WATCH
             if picture.stale_since is None and not (is_back and is_too_old):
-                picture.stale_since = anyio.current_time()
+                picture.stale_since = trio.current_time()
                 yield picture.view()
             if isinstance(error, Gone | Unreadable):
                 picture.version = ""
             if is_too_old:
                 continue
-            await anyio.sleep(retry.failed(error))
+            await trio.sleep(retry.failed(error))
 
 
 async def _list(
@@ -115,7 +115,7 @@ class _Picture(Generic[K]):
         self._is_limited = is_limited
         self.version = ""
         self.synced = False
-        self.stale_since: float | None = anyio.current_time()
+        self.stale_since: float | None = trio.current_time()
         self._objects: dict[str, K] = {}
         self._sizes: dict[str, int] = {}  # bytes, of objects that came in events since the list
 
