@@ -35,8 +35,8 @@ def parse(model: type[M], body: bytes) -> M:
     Raises:
         NotUnderstood: It is no JSON, has too many values, or does not fit the model.
     """
-    values = _values(body)
-    if values > VALUES_LIMIT:
+    # Each value but the first follows a mark of one byte.
+    if len(body) >= VALUES_LIMIT and (values := _values(body)) > VALUES_LIMIT:
         raise NotUnderstood(f"it has about {values} values, at most {VALUES_LIMIT} are read")
     try:
         return model.model_validate_json(body)
