@@ -39,8 +39,13 @@ class Look:
     board: Board
     holds: tuple[Hold, ...]
     partitioning: PartitionMode
-    files: DriverFiles
+    host: Host
     since: float = field(default_factory=trio.current_time)
+
+    @cached_property
+    def files(self) -> DriverFiles:
+        """What containers need besides their NPUs."""
+        return DriverFiles(self.host)
 
     @cached_property
     def offers(self) -> Mapping[str, Offer]:
@@ -93,7 +98,7 @@ class ClaimPlanner:
             board=self.board.value,
             holds=self.ledger.holds.value,
             partitioning=self.partitioning.value,
-            files=DriverFiles(self.host),
+            host=self.host,
         )
 
     async def plan(self, ref: ClaimRef, look: Look) -> ClaimPlan:
