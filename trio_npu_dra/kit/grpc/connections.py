@@ -31,6 +31,7 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes, Settings
 
 from trio_npu_dra.kit.grpc.frame_budget import BudgetExceeded, FrameBudget
+from trio_npu_dra.kit.grpc.headers import Decoder, ReplyEncoder
 from trio_npu_dra.kit.grpc.http2 import Connection, Protocol
 from trio_npu_dra.kit.grpc.limits import Limits
 from trio_npu_dra.kit.grpc.service import RpcError
@@ -304,6 +305,8 @@ def _limited(limits: Limits) -> Protocol:
             SettingCodes.MAX_HEADER_LIST_SIZE: limits.header_bytes,
         },
     )
+    protocol.decoder = Decoder()
     protocol.decoder.max_header_list_size = limits.header_bytes
+    protocol.encoder = ReplyEncoder()
     protocol.initiate_connection()
     return protocol
