@@ -29,7 +29,7 @@ class Protocol(h2.connection.H2Connection):
         super().__init__(
             h2.config.H2Configuration(
                 client_side=is_client,
-                header_encoding="ascii",
+                header_encoding="ascii" if is_client else None,
                 validate_inbound_headers=False,
                 validate_outbound_headers=False,
                 normalize_inbound_headers=False,

@@ -162,11 +162,10 @@ class _Calls:
             GRPCError: It was refused, or its handler chose this end.
         """
         cardinality = handler.cardinality
+        call.begin(handler, self.requests.receive)
         with call.scope:
-            call.begin(handler, self.requests.receive)
             if not cardinality.client_streaming:
                 await call.receive_request()
-            call.scope.deadline = call.ends_at
             await trio.lowlevel.checkpoint_if_cancelled()  # the peer may have reset it meanwhile
             with (
                 self.streams if cardinality.server_streaming else self.unary,

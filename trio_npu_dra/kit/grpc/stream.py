@@ -75,7 +75,7 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
         self,
         connection: Connection,
         number: int,
-        headers: list[tuple[str, str]],
+        headers: list[tuple[bytes, bytes]],
         *,
         peer: Peer,
         on_reply: Callable[[], None],
@@ -85,8 +85,8 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
         self.inbound = Inbound(connection, number)
         self._connection = connection
         self._number = number
-        self._pairs = headers
-        self._headers = dict(headers)
+        self._pairs = [(name.decode("ascii"), value.decode("ascii")) for name, value in headers]
+        self._headers = dict(self._pairs)
         self._on_reply = on_reply
         self._has_headers = self._has_message = self._has_ended = False
         self._is_unwanted = False
@@ -137,7 +137,7 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
             if not _TIMEOUT.fullmatch(timeout):
                 raise RpcError(Status.UNKNOWN, "the header grpc-timeout is wrong")
             seconds = decode_timeout(timeout)
-            self.ends_at = trio.current_time() + seconds
+            self.ends_at = self.scope.deadline = trio.current_time() + seconds
             self.deadline = Deadline.from_timeout(seconds)
 
     async def receive_request(self) -> None:
@@ -163,7 +163,9 @@ class Stream(StreamIterator[RequestT], Generic[RequestT, ReplyT]):
         await self._connection.until_taken()
         self._has_ended = True
         headers = [] if self._has_headers else [*_INITIAL]
-        headers += [*_outcome(status, text), *encode_metadata(metadata)]
+        headers += _outcome(status, text)
+        if metadata:
+            headers += encode_metadata(metadata)
         self._connection.send_headers(self._number, headers, end=True)
         self._finish()
 
