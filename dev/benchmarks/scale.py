@@ -48,8 +48,8 @@ SETTLE_SECONDS: Final = 5.0
 """After a phase, for requests that no node waits for."""
 ALONE_SECONDS: Final = 10.0
 """How long etcd and the API server are watched without nodes."""
-FILES_A_NODE: Final = 12
-"""Open files: a watch and up to three connections more, each with three ends in this process."""
+FILES_A_NODE: Final = 9
+"""Open files: a watch and up to two connections more, each with three ends in this process."""
 HEADER: Final = (
     *("phase", "requests", "refused", "connections", "received KiB", "sent KiB"),
     *("API CPU ms", "etcd CPU ms"),
