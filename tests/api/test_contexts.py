@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.nobody import closed
 from trio_npu_dra.kit.api.kubeconfig import read_context
-from trio_npu_dra.kit.base.errors import ConfigError
+from trio_npu_dra.kit.base.errors import ConfigError, StorageError
 from trio_npu_dra.tools.login.login import files_of_person, log_in
 
 
@@ -89,6 +90,17 @@ def test_the_usual_file_is_below_home(tmp_path: Path, monkeypatch: pytest.Monkey
     assert files_of_person({"KUBECONFIG": ""}) == ()
     usual = write(tmp_path / ".kube/config")
     assert files_of_person({}) == (usual,)
+
+
+def test_a_file_out_of_reach_is_no_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other credentials would be used in silence."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    usual = write(tmp_path / ".kube/config")
+    for environment in ({}, {"KUBECONFIG": f"/absent:{usual}"}):
+        with closed(usual.parent), pytest.raises(StorageError, match=f"{usual}: Permission denied"):
+            files_of_person(environment)
 
 
 def test_what_is_missing_is_named(files: tuple[Path, ...], tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 
 import pytest
 
 from dev.rig.doctor_nodes import Node
+from tests.nobody import closed
 from trio_npu_dra.tools.cli.doctor import exit_code
 from trio_npu_dra.tools.doctor import device_plugins, dra_drivers, own_state
 from trio_npu_dra.tools.doctor import kubelet as kubelet_checks
@@ -37,24 +37,14 @@ def test_folders_that_are_not_there_are_not_judged(healthy: Node) -> None:
 def test_folders_that_are_out_of_reach_need_root(healthy: Node) -> None:
     """Not another folder; the kubelet's are those of root."""
     kubelet = healthy.root / "var/lib/kubelet"
-    modes = {folder: folder.stat().st_mode for folder in kubelet.iterdir() if folder.is_dir()}
-    for folder in modes:
-        folder.chmod(0)
-    us = os.geteuid()
-    if us == 0:  # root may look into any folder
-        os.seteuid(65534)
-    try:
-        found = healthy.places
+    found = healthy.places
+    with closed(*(folder for folder in kubelet.iterdir() if folder.is_dir())):
         looks = (
             *device_plugins.check(found),
             *dra_drivers.check(found, (), ()),
             *kubelet_checks.check(found, ""),
             *own_state.look(found).findings,
         )
-    finally:
-        os.seteuid(us)
-        for folder, mode in modes.items():
-            folder.chmod(mode)
 
     unseen = [each for each in looks if each.text.endswith(": Permission denied")]
     assert len(unseen) >= 4

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from dev.rig.waiting import until
+from tests.nobody import closed
 from tests.ranktable.jobs import LWS, claim, npu, pod
 from trio_npu_dra.kit.api.pods import PlacedPod
 
@@ -242,7 +243,7 @@ async def test_of_many_flaws_the_first_are_said(cluster: Cluster) -> None:
         ("job/train --framework=mindspore", 2, "--framework=mindspore: has no effect without -o"),
         ("job/train -o env --super-pod-block=4", 2, "--super-pod-block=4: has no effect with -o"),
         ("job/train --out=hccl.txt", 2, "only if its name ends in .json"),
-        ("job/train --out={}/none/hccl.json", 2, "there is no folder "),
+        ("job/train --out={}/none/hccl.json", 2, "/none is no folder in which you may write"),
         ("job/train --out={}/link.json", 2, "a link, folder or device is there"),
     ],
 )
@@ -254,3 +255,12 @@ async def test_what_is_asked_for_is_wrong(
     found, _, err = await cluster.run(*line.format(tmp_path).split())
     assert found == code
     assert why in err
+
+
+async def test_a_folder_out_of_reach_is_refused_before_any_wait(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """No table is lost after an hour."""
+    with closed(tmp_path):
+        code, _, err = await cluster.run("job/train", f"--out={tmp_path}/hccl.json")
+    assert (code, f"{tmp_path} is no folder in which you may write" in err) == (2, True)

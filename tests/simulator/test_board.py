@@ -8,12 +8,12 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.nobody import NOBODY, as_nobody
 from trio_npu_dra.kit.base.errors import CannotCompile, ConfigError, StorageError
 from trio_npu_dra.lab.simulator import (
     Severity,
@@ -28,26 +28,11 @@ from trio_npu_dra.lab.simulator.layout import RECORDS
 if TYPE_CHECKING:
     from tests.simulator.conftest import Load, RawDcmi
 
-NOBODY = 65534
-
 
 def run_npu_smi(board: SimulatedBoard, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the board's npu-smi with an empty environment."""
     command = [str(board.npu_smi), *arguments]
     return subprocess.run(command, env={}, capture_output=True, text=True, check=False)
-
-
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Give up root's rights while inside; does nothing without them."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 @pytest.fixture

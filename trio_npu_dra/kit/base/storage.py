@@ -257,6 +257,20 @@ def read_bytes(path: Path, *, limit: int = SIZE_LIMIT, any_owner: bool = False) 
             os.close(descriptor)
 
 
+def is_there(path: Path) -> bool:
+    """Whether something is at a path; links are followed.
+
+    Raises:
+        StorageError: We may not look there. `Path.exists` raises or, from Python 3.14 on, says no.
+    """
+    with translated(f"look at {path}"):
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    return True
+
+
 def holds(path: Path, data: bytes, *, mode: int) -> bool:
     """Whether a file of this user has these permission bits and contains exactly *data*."""
     try:

@@ -157,8 +157,8 @@ def _check_file(path: Path, form: str) -> None:
     """
     if form == "json" and path.suffix != ".json":
         raise ConfigError(f"--out={path}: HCCL reads a rank table only if its name ends in .json")
-    if not path.parent.is_dir():
-        raise ConfigError(f"--out={path}: there is no folder {path.parent}")
+    if not os.access(f"{path.parent}/.", os.W_OK | os.X_OK, effective_ids=True):
+        raise ConfigError(f"--out={path}: {path.parent} is no folder in which you may write")
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise ConfigError(f"--out={path}: a link, folder or device is there: name a file")
 

@@ -39,7 +39,7 @@ def check(
     try:
         for driver, name in _registrations(places, instances):
             evidence.setdefault(driver, []).append(name)
-        folders = [path for path in inside(places.plugins) if path.is_dir()]
+        folders = inside(places.plugins)
     except StorageError as error:
         yield not_read(error)
         is_read, folders, evidence = False, [], {}

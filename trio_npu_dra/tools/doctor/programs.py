@@ -33,7 +33,7 @@ class Program:
 
 def programs(places: Places, name: str) -> Iterator[Program]:
     """Those of a name whose root is the host's; none where no /proc of the host is seen."""
-    for process in sorted(places.processes.glob("[0-9]*")):
+    for process in _processes(places):
         if command(process) == name and _is_on_host(process, places.host.host_root):
             words = tuple(_read(process / "cmdline").rstrip("\0").split("\0"))
             yield Program(pid=int(process.name), words=words)
@@ -54,11 +54,19 @@ def running_pods(places: Places, uids: Collection[str]) -> frozenset[str]:
 
     Cgroups have the pods' UIDs, with `_` for `-` where systemd makes them.
     """
-    processes = [*places.processes.glob("[0-9]*")]
+    processes = _processes(places)
     if not processes:
         return frozenset(uids)
     cgroups = "".join({cgroup(process) for process in processes}).replace("_", "-")
     return frozenset(uid for uid in uids if uid in cgroups)
+
+
+def _processes(places: Places) -> list[Path]:
+    """Their folders in the host's /proc; none where it is missing or out of our reach."""
+    try:
+        return sorted(path for path in places.processes.iterdir() if path.name.isdigit())
+    except OSError:
+        return []
 
 
 def _is_on_host(process: Path, host_root: Path) -> bool:

@@ -14,6 +14,7 @@ from trio_npu_dra.kit.api.credentials import BearerToken, Credentials
 from trio_npu_dra.kit.api.kubeconfig import KubeContext
 from trio_npu_dra.kit.api.material import Material
 from trio_npu_dra.kit.api.tls import ClientCertificate, Trust
+from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.tools.login.credential_plugin import EXTENSION, Credential, CredentialPlugin
 
@@ -25,14 +26,13 @@ def files_of_person(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
     Raises:
         ConfigError: `KUBECONFIG` names no file that exists.
+        StorageError: We may not look there.
     """
     named = environment.get("KUBECONFIG", "")
     if not named:
         usual = Path("~/.kube/config").expanduser()
-        return (usual,) if usual.exists() else ()
-    found = tuple(
-        path for path in map(Path, filter(None, named.split(os.pathsep))) if path.exists()
-    )
+        return (usual,) if storage.is_there(usual) else ()
+    found = tuple(filter(storage.is_there, map(Path, filter(None, named.split(os.pathsep)))))
     if not found:
         raise ConfigError(f"KUBECONFIG={named} names no file that exists")
     return found
