@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dev.rig.compiled import compiled_simulator
-from dev.rig.doctor_nodes import ASCEND_BY_DEFAULT, POD, SESSION, Node, node
+from dev.rig.doctor_nodes import ASCEND_BY_DEFAULT, SESSION, Node, node
 from dev.site.markdown import with_output
 
 PAGE = Path(__file__).parent.parent.parent / "docs/doctor.md"
 
 
 def _healthy(node: Node) -> None:
-    node.run_program(300, "/usr/bin/python3", cgroup=POD)
-    node.use(1, 300)
+    node.use(1)
 
 
 def _before_a_move(node: Node) -> None:

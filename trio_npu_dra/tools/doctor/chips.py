@@ -80,10 +80,13 @@ class Ours:
     """What this driver did to chips by itself.
 
     Attributes:
+        nodes: The host's device nodes of the chips that it gave to a claim or a pod; None if that
+            is not known.
         vnpus: The ids of the vNPUs that it cut.
         shared: The keys of the chips whose share flag it has set.
     """
 
+    nodes: AbstractSet[str] | None = None
     vnpus: AbstractSet[int] = field(default_factory=frozenset)
     shared: AbstractSet[str] = field(default_factory=frozenset)
 
@@ -189,8 +192,8 @@ def judge_driver(found: Chips) -> Iterator[Finding]:
         yield ok(f"{version}, {len(board.chips)} NPUs ({', '.join(chips)})")
 
 
-def judge_use(found: Chips) -> Iterator[Finding]:
-    """Whether processes outside of pods use NPUs."""
+def judge_use(found: Chips, ours: Ours) -> Iterator[Finding]:
+    """Whether processes use NPUs outside of pods, or in pods that nobody gave the NPU."""
     if found.failure or not found.board.chips:
         return
     outside = [user for user in found.users if user.cgroup and not _IN_POD.search(user.cgroup)]
@@ -198,6 +201,19 @@ def judge_use(found: Chips) -> Iterator[Finding]:
         yield problem(
             f"{user.chip} is used outside of Kubernetes, by process {user.pid} ({user.command})",
             "End that process or its container: a pod that gets this NPU cannot open it meanwhile.",
+        )
+    held = {
+        chip.name
+        for chip in found.board.chips
+        if ours.nodes is None or chip.device_node in ours.nodes
+    }
+    in_pods = [user for user in found.users if _IN_POD.search(user.cgroup)]
+    astray = [user for user in in_pods if user.chip not in held]
+    if astray:
+        yield problem(
+            f"{listed(_by_process(astray))}: used by a pod's process, and held by no claim or pod",
+            "If that pod is gone, end the process; only a restart of the node, or a reset of the "
+            "NPU, ends one in state D. If another device plugin gave the NPU, see there.",
         )
     unseen = [user for user in found.users if not user.cgroup]
     if unseen:
@@ -207,7 +223,7 @@ def judge_use(found: Chips) -> Iterator[Finding]:
         )
     for why in found.unread:
         yield not_checked(f"processes on {why}")
-    if not outside and not unseen and not found.unread:
+    if not outside and not astray and not unseen and not found.unread:
         pods = dict.fromkeys(user.chip for user in found.users)
         yield ok(f"by pods alone: {listed(pods)}" if pods else "none is in use")
 

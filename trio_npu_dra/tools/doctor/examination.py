@@ -33,7 +33,7 @@ async def examine(
     npus = await chips.look(places)
     checks = (
         _check("Ascend driver", chips.judge_driver(npus)),
-        _check("NPUs in use", chips.judge_use(npus)),
+        _check("NPUs in use", chips.judge_use(npus, own.ours)),
         _check("NPUs divided", chips.judge_division(npus, own.ours)),
         _check("NPU addresses", addresses.judge(npus.board, npus.addresses)),
         _check("HCCL root info", chips.judge_root_info(npus)),

@@ -62,8 +62,12 @@ def look(places: Places) -> OwnState:
     try:
         instances = running_instances(state) if os.path.lexists(state) else ()
         daemon = [*_about_daemon(state, instances)]
-        if not (state / CLAIMS).exists():
-            return OwnState(findings=(*daemon, *_all_is_well(daemon, ())), instances=instances)
+        if not storage.is_there(state / CLAIMS):
+            return OwnState(
+                findings=(*daemon, *_all_is_well(daemon, ())),
+                instances=instances,
+                ours=Ours(nodes=frozenset()),
+            )
         records = read_records(state)
         entries = records.entries.values()
         cdi = CdiFolder(
@@ -81,6 +85,9 @@ def look(places: Places) -> OwnState:
             *_about_statuses(StatusFiles(state), entries),
         ]
         ours = Ours(
+            nodes=None
+            if records.unreadable
+            else {node for entry in entries for hold in entry.holds for node in hold.nodes},
             vnpus=vnpus_of(hold for entry in entries for hold in entry.holds),
             shared=flags_set_by_driver(state),
         )
