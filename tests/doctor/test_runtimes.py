@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from dev.rig.doctor_nodes import Node
-from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.tools.doctor.finding import Level
-from trio_npu_dra.tools.doctor.places import Places
 from trio_npu_dra.tools.doctor.runtimes import check
 
 GRPC = '[plugins."io.containerd.grpc.v1.cri"]\n'
@@ -205,16 +203,29 @@ def test_no_file_at_all(host: Node) -> None:
         ("ok", "containerd without a file of its own has CDI on")
     ]
     assert said(host, "containerd://1.7.29") == [("problem", "CDI is off in containerd")]
-    assert said(host, "docker://28.0.0")[0][0] == "not checked"
 
 
-def test_cdi_folder_is_the_hosts(tmp_path: Path) -> None:
-    """Below the host's root, or mounted where it is on the host."""
-    host = Host(host_root=tmp_path)
-    folders = {"plugins": tmp_path, "registrations": tmp_path, "device_plugins": tmp_path}
-
-    def seen(cdi: Path) -> str:
-        return Places(host=host, driver_name="d", cdi=cdi, **folders).cdi_on_host
-
-    assert seen(tmp_path / "run/cdi") == "/run/cdi"
-    assert seen(Path("/etc/cdi")) == "/etc/cdi"
+@pytest.mark.parametrize(
+    ("runtime", "endpoint", "other"),
+    [
+        ("docker://28.0.0", "", "docker://28.0.0"),
+        ("isulad://2.1.5", "", "isulad://2.1.5"),
+        ("", "unix:///var/run/cri-dockerd.sock", "unix:///var/run/cri-dockerd.sock"),
+        ("", "unix:///var/run/isulad.sock", "unix:///var/run/isulad.sock"),
+        ("", "unix:///run/k3s/containerd/containerd.sock", ""),
+        ("containerd://2.1.6", "unix:///var/run/cri-dockerd.sock", ""),  # of another kubelet
+    ],
+)
+def test_pods_of_other_runtimes_have_no_npus(
+    host: Node, runtime: str, endpoint: str, other: str
+) -> None:
+    """Whatever containerd is beside them, as Docker has one; as a flag or in the configuration."""
+    host.write(FILE, "version = 3\n")
+    text = f"the kubelet starts pods with {other}, on which this driver does not work: such pods "
+    expected = ("problem", f"{text}may run without their NPU, and without an error")
+    host.write("var/lib/kubelet/config.yaml", f"containerRuntimeEndpoint: '{endpoint}'\n")
+    found = said(host, runtime)
+    assert found == [expected if other else ("ok", "containerd")]
+    host.write("var/lib/kubelet/config.yaml", "")
+    host.run_program(20, "/usr/bin/kubelet", f"--container-runtime-endpoint={endpoint}")
+    assert said(host, runtime) == found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -61,20 +61,38 @@ def _problems(socket: Path | None, gates_off: Iterable[str], version: str) -> It
         )
 
 
+def runtime_endpoints(places: Places) -> list[str]:
+    """The sockets of the container runtimes that kubelets of this node were told to use."""
+    found = [
+        program.flag("--container-runtime-endpoint") for program in programs(places, "kubelet")
+    ]
+    configs, _ = _configs(places)
+    found += (str(config.get("containerRuntimeEndpoint") or "") for config in configs.values())
+    return [endpoint for endpoint in dict.fromkeys(found) if endpoint]
+
+
 def _gates_off(places: Places) -> tuple[list[str], str]:
     """Where the feature gate is off, and why a configuration cannot be read."""
-    running = [*programs(places, "kubelet")]
-    flags = (program.flag("--feature-gates") for program in running)
+    flags = (program.flag("--feature-gates") for program in programs(places, "kubelet"))
     off = [f"its flag --feature-gates={flag}" for flag in flags if f"{_GATE}=false" in flag]
-    files = [program.flag("--config") or _CONFIG for program in running] or [_CONFIG]
+    configs, unread = _configs(places)
+    for path, config in configs.items():
+        gates = config.get("featureGates")
+        if isinstance(gates, dict) and gates.get(_GATE) is False:
+            off.append(path)
+    return off, unread
+
+
+def _configs(places: Places) -> tuple[dict[str, Mapping[str, Any]], str]:
+    """The configurations of kubelets by path, and why one cannot be read."""
+    files = [program.flag("--config") or _CONFIG for program in programs(places, "kubelet")]
+    found: dict[str, Mapping[str, Any]] = {}
     unread = ""
-    for path in dict.fromkeys(files):
+    for path in files or [_CONFIG]:
         try:
             config = yaml.safe_load(places.read(path) or b"")
         except (StorageError, yaml.YAMLError) as error:
             unread = f"{path}: {error}"
-            continue
-        gates = config.get("featureGates") if isinstance(config, dict) else None
-        if isinstance(gates, dict) and gates.get(_GATE) is False:
-            off.append(path)
-    return off, unread
+        else:
+            found[path] = config if isinstance(config, dict) else {}
+    return found, unread

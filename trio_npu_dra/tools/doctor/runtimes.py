@@ -12,6 +12,7 @@ from typing import Any, Final
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
+from trio_npu_dra.tools.doctor.kubelet import runtime_endpoints
 from trio_npu_dra.tools.doctor.places import Places
 from trio_npu_dra.tools.doctor.programs import programs
 from trio_npu_dra.tools.doctor.runtime_config import (
@@ -31,6 +32,8 @@ _CRIO_MORE: Final = "/etc/crio/crio.conf.d/*.conf"
 _DOCKER_FILE: Final = "/etc/docker/daemon.json"
 
 _SCHEMES: Final = {CONTAINERD: "containerd://", CRIO: "cri-o://"}
+_OTHERS: Final = re.compile("docker(d|shim)|isula")
+"""Words in the paths of the sockets of runtimes that are not among them."""
 _VERSION: Final = re.compile(r"\w+://v?(\d+)\.(\d+)")
 _FIRST_WITH_CDI: Final = (1, 7)
 _FIRST_WITH_CDI_ON: Final = (2, 0)
@@ -43,17 +46,24 @@ def check(places: Places, runtime: str) -> Iterator[Finding]:
     """
     cdi = places.cdi_on_host
     configs, unread = _read_all(places)
+    other = _other_runtime(places, runtime)
+    if other:
+        yield problem(
+            f"the kubelet starts pods with {other}, on which this driver does not work: such pods "
+            "may run without their NPU, and without an error",
+            "Use containerd 1.7 or newer, or CRI-O, on nodes with NPUs.",
+        )
     for why in unread:
         yield not_checked(why, "Look there for CDI and the Ascend runtime yourself.")
     used = [
         config
         for config in configs
-        if config.serves_pods
+        if config.serves_pods and not other
         if not runtime or runtime.startswith(_SCHEMES[config.engine])
     ]
     if not used and runtime.startswith(_SCHEMES[CONTAINERD]) and not unread:
         used = [RuntimeConfig(engine=CONTAINERD, file="")]
-    if not used and not unread:
+    if not used and not unread and not other:
         yield not_checked(
             f"no configuration of {runtime or 'containerd or CRI-O'} found",
             f"See that the container runtime has CDI on and looks in {cdi}.",
@@ -133,6 +143,14 @@ def _matching(places: Places, pattern: str) -> list[str]:
     with storage.translated(f"read {path.parent}"):
         found = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
     return [str(path.parent / file.name) for file in found if fnmatch(file.name, path.name)]
+
+
+def _other_runtime(places: Places, runtime: str) -> str:
+    """The runtime of the kubelet's pods if it is certainly neither containerd nor CRI-O."""
+    if runtime:
+        return "" if runtime.startswith(tuple(_SCHEMES.values())) else runtime
+    others = (endpoint for endpoint in runtime_endpoints(places) if _OTHERS.search(endpoint))
+    return next(others, "")
 
 
 # --- judging -------------------------------------------------------------------------------------
