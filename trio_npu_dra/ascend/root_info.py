@@ -88,8 +88,11 @@ class _Rank(BaseModel, defer_build=True):
     level_list: tuple[Any, ...] = ()
 
 
-class _RankTable(BaseModel, defer_build=True):
+class _AnyVersion(BaseModel, defer_build=True):
     version: str
+
+
+class _RankTable(BaseModel, defer_build=True):
     topo_file_path: str
     rank_list: tuple[_Rank, ...]
 
@@ -106,13 +109,14 @@ def _read(root: str, note: Callable[[str], object]) -> RootInfo | None:
 
 def _judged(content: bytes, has: Callable[[str], bool]) -> RootInfo:
     try:
+        version = _AnyVersion.model_validate_json(content, strict=True).version
+        if version != _VERSION:
+            return RootInfo(problem=f"version is {version[:20]!r}, not {_VERSION!r}")
         table = _RankTable.model_validate_json(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         return RootInfo(problem=": ".join(filter(None, (where, first["msg"]))))
-    if table.version != _VERSION:
-        return RootInfo(problem=f"version is {table.version[:20]!r}, not {_VERSION!r}")
     topology = posixpath.normpath(table.topo_file_path)
     if not topology.startswith(f"{TOPOLOGY_FOLDER}/") or not has(topology):
         return RootInfo(problem=f"topo_file_path is no file in {TOPOLOGY_FOLDER}")
