@@ -97,3 +97,32 @@ async def test_a_vnpu_of_a_broken_record_is_not_published(cut: CutNode) -> None:
     async with finding(cut) as ledger:
         assert cut.partitioning.value.by_hand == frozenset()
         assert not any("-vnpu-" in name for name in published(cut, ledger))
+
+
+async def test_a_vnpu_that_a_container_uses_is_published_for_its_holder_alone(
+    cut: CutNode,
+) -> None:
+    """Whether it is found in use or is used later; what no record names may be a claim's."""
+    used, free = (cut.control.create_vnpu(0, "vir05_1c_8g") for _ in range(2))
+    cut.control.use_vnpu(0, used)
+    async with finding(cut) as ledger:
+
+        async def published_are(*vnpus: int) -> None:
+            names = {f"npu-0-vnpu-{vnpu}" for vnpu in vnpus}
+            await cut.partitioning.wait_until(
+                lambda _: {one for one in published(cut, ledger) if "-vnpu-" in one} == names
+            )
+
+        await published_are(free)
+        cut.control.use_vnpu(0, free)
+        await published_are()
+        cut.control.use_vnpu(0, used, in_use=False)
+        await published_are(used)
+        cut.store("a", f"npu-0-vnpu-{used}")
+        driver = cut.driver()
+        assert await driver.prepare("a") == ""
+        cut.control.use_vnpu(0, used)
+        async with ledger.exclusive():
+            pass  # its record is read
+        await cut.division.again()
+        await published_are(used)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
@@ -15,6 +16,7 @@ from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.offers import not_partitioned
+from trio_npu_dra.ascend.vnpus import Vnpus
 
 BUSY, NOT_PERMITTED, NOT_SUPPORTED = -8020, -8002, -8255
 
@@ -274,3 +276,30 @@ async def test_nobody_looks_on_what_is_cut_for_others(cut: CutNode) -> None:
     cut.disk.source.store(claim("a", result(quarter(0), admin_access=True)))
     assert "admin access to it is not possible" in await cut.driver().prepare("a")
     assert cut.is_clean()
+
+
+@pytest.mark.parametrize("name", ["", "vir99", "\x7f"])
+async def test_a_name_of_no_template_makes_no_other_vnpu_of_a_claims(
+    cut: CutNode, name: str
+) -> None:
+    """However often the library says it: nothing is cut again, removed or published meanwhile."""
+    driver = await cut.prepared()
+    (vnpu,) = before = cut.templates()
+
+    class Garbled(Vnpus):
+        async def of(self, node: str) -> Mapping[int, str]:
+            return dict.fromkeys(await super().of(node), name)
+
+        def known(self, node: str) -> Mapping[int, str]:
+            return dict.fromkeys(super().known(node), name)
+
+    garbled = cut.driver(vnpus=Garbled)
+    await garbled.look()
+    assert await garbled.prepare("a") == ""
+    assert cut.templates() == before
+    assert cut.disk.record("uid-a")["pieces"][quarter(0)]["vnpu"] == vnpu
+    assert await garbled.unprepare("a") == ""
+    assert cut.templates() == before
+    assert cut.disk.record_uids() == {f"vnpu-{vnpu}-of-uid-a"}
+    await driver.look()
+    assert (cut.templates(), cut.is_clean()) == ({}, True)

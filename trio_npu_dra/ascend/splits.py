@@ -49,6 +49,16 @@ def split_of(chip: Chip) -> Split | None:
     )
 
 
+def may_be_cut_by(chip: Chip, found: str | None, template: str) -> bool:
+    """Whether a vNPU of the chip may be one of *template*, though the library calls it *found*.
+
+    A name of no template tells nothing; None is no vNPU.
+    """
+    table = _table_of(chip)
+    others = {each.name for each in table.templates} - {template} if table is not None else set()
+    return found is not None and found not in others
+
+
 def why_not_split(
     chip: Chip, *, policy: MultiDiePolicy | None = None, mode: VnpuMode | None = None
 ) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeVar, TypeVarTuple
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import IdUnknown, NotPermitted, NotSupported
-from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.dcmi.types import ChipRef, VDevice
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.model import Board, Chip
@@ -56,14 +57,21 @@ class Vnpus:
         """
         return await self._call(node, _templates)
 
+    async def unused(self, node: str) -> frozenset[int]:
+        """The ids of the chip's vNPUs that no container uses.
+
+        Raises:
+            DevicesUnknown, DcmiError: As above.
+        """
+        return await self._call(node, _unused)
+
     def known(self, node: str) -> Mapping[int, str]:
-        """The templates of vNPUs on the Board, by id; without those of unknown templates."""
+        """The templates of vNPUs on the Board, by id."""
         return {
             vdevice.id: vdevice.template
             for chip in self._board.value.chips
             if chip.device_node == node
             for vdevice in chip.vdevices
-            if vdevice.template
         }
 
     async def processes(self, node: str) -> tuple[int, ...]:
@@ -165,11 +173,15 @@ class Vnpus:
 
 
 def _templates(dcmi: Dcmi, chip: ChipRef) -> dict[int, str]:
-    """The templates of a chip's vNPUs, by id; without those that vanish meanwhile."""
-    found = {}
+    return {vdevice.id: vdevice.template for vdevice in _vdevices(dcmi, chip)}
+
+
+def _unused(dcmi: Dcmi, chip: ChipRef) -> frozenset[int]:
+    return frozenset(vdevice.id for vdevice in _vdevices(dcmi, chip) if not vdevice.in_use)
+
+
+def _vdevices(dcmi: Dcmi, chip: ChipRef) -> Iterator[VDevice]:
+    """A chip's vNPUs, without those that vanish meanwhile."""
     for vnpu in dcmi.vnpus(chip):
-        try:
-            found[vnpu] = dcmi.vdevice(chip, vnpu).template
-        except IdUnknown:
-            continue
-    return found
+        with suppress(IdUnknown):
+            yield dcmi.vdevice(chip, vnpu)

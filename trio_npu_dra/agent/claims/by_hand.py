@@ -16,7 +16,7 @@ import trio
 
 from trio_npu_dra.agent.claims.side_by_side import side_by_side
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
-from trio_npu_dra.agent.holds.hold import vnpus_of
+from trio_npu_dra.agent.holds.hold import vnpu_holders, vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import PartitionMode
@@ -54,7 +54,10 @@ async def find_cut_by_hand(
 async def _cut_by_hand(
     board: Board, ledger: Ledger, step: VnpuStep, known: frozenset[int]
 ) -> frozenset[int]:
-    """The known ids that the Board still has, and new ones, for which the chips are asked."""
+    """The known ids that the Board still has, and new ones, for which the chips are asked.
+
+    One that a container uses and nobody holds is asked for again.
+    """
 
     async def ask(name: str, chip: Chip) -> frozenset[int]:
         try:
@@ -63,12 +66,15 @@ async def _cut_by_hand(
             log.debug("origin of vNPUs unknown", extra={"npu": name, "problem": str(error)})
             return frozenset()
 
-    ours = vnpus_of(ledger.holds.value)
+    holds = ledger.holds.value
+    ours, held = vnpus_of(holds), vnpu_holders(holds).keys()
+    used = {vdevice.id for chip in board.chips for vdevice in chip.vdevices if vdevice.in_use}
     there = {vnpu for chip in board.chips for vnpu in chip.vnpus}
+    known = (known - used | held - ours) & there
     unknown = {
         chip.name: chip
         for chip in board.chips
         if chip.is_listed and not ours.union(known).issuperset(chip.vnpus)
     }
     found = await side_by_side(ask, unknown)  # a chip that hangs delays no other
-    return (known & there).union(*found.values())
+    return known.union(*found.values())

@@ -22,7 +22,7 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.partition import Partition, vnpu_node
-from trio_npu_dra.ascend.splits import split_of
+from trio_npu_dra.ascend.splits import may_be_cut_by, split_of
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.base.errors import ClaimError, ClaimUnavailable, DevicesUnknown
 
@@ -43,6 +43,11 @@ class _Part(NamedTuple):
         """For log lines."""
         vnpu = self.partition.vnpu
         return {"claim": str(self.entry), "device": self.device.device, "vnpu": vnpu}
+
+    def may_be(self, found: str | None) -> bool:
+        """Whether a vNPU that the library calls *found* may be this partition."""
+        chips, template = self.device.chips, self.partition.template
+        return may_be_cut_by(chips[0], found, template) if chips else found == template
 
 
 def _parts(entry: Entry) -> list[_Part]:
@@ -86,9 +91,10 @@ class VnpuStep:
 
     def _is_lost(self, part: _Part) -> bool:
         vnpu, template = part.partition.vnpu, part.partition.template
-        if vnpu is None or self.vnpus.known(part.device.chip_node).get(vnpu, template) != template:
+        if vnpu is None:
             return True
-        return not self._has_node(vnpu)
+        found = self.vnpus.known(part.device.chip_node).get(vnpu, template)
+        return not part.may_be(found) or not self._has_node(vnpu)
 
     def _has_node(self, vnpu: int) -> bool:
         return self.host.has_node(f"vdavinci{vnpu}")
@@ -144,17 +150,19 @@ class VnpuStep:
     async def cut_by_hand(self, chip_node: str) -> frozenset[int]:
         """The ids of a chip's vNPUs that certainly were not cut for a claim.
 
+        Without those that a container uses: one may be a claim's all the same.
+
         Raises:
             ClaimUnavailable: The chip is not known now.
             DcmiError: It does not answer.
             StorageError: Another task holds the chip's lock for long, or the ledger cannot be read.
         """
         async with self._alone(chip_node):
-            there = await self.vnpus.of(chip_node)
+            unused = await self.vnpus.unused(chip_node)
             async with self.ledger.exclusive():
                 return frozenset(
                     vnpu
-                    for vnpu in there.keys() - self._recorded()
+                    for vnpu in unused - self._recorded()
                     if not any(
                         self.cdi.hands_out(uid, {vnpu_node(vnpu)}) for uid in self.ledger.unreadable
                     )
@@ -172,7 +180,7 @@ class VnpuStep:
         if wanted is not None and wanted in there:
             if there[wanted] == template:
                 return  # an earlier try was killed, or given up, after it was cut
-            if there[wanted] == "":
+            if part.may_be(there[wanted]):
                 raise ClaimUnavailable(_unnamed(part))
             wanted = None
         if wanted is None:
@@ -185,7 +193,7 @@ class VnpuStep:
             # A chip that fails within the call may have cut it, and only its answer is lost.
             is_cut = True
             with suppress(ClaimUnavailable, DcmiError):
-                is_cut = (await self.vnpus.of(device.chip_node)).get(wanted) == template
+                is_cut = part.may_be((await self.vnpus.of(device.chip_node)).get(wanted))
             if not is_cut:
                 await self._record_vnpu(part, None)
             kind = ClaimUnavailable if error.retryable else ClaimError
@@ -205,7 +213,7 @@ class VnpuStep:
         """
         there = await self.vnpus.of(part.device.chip_node)
         for vnpu in ids:
-            if there.get(vnpu) == part.partition.template:
+            if part.may_be(there.get(vnpu)):
                 return vnpu
         raise ClaimUnavailable(
             f"{part.device.device} cannot be cut off {part.device.chips[0].name}: the Ascend "
@@ -265,7 +273,7 @@ class VnpuStep:
                 raise
             except DcmiError as error:
                 raise DevicesUnknown(f"{part.device.device}: {error}") from error
-        elif template == "":
+        elif part.may_be(template):
             raise DevicesUnknown(_unnamed(part))
         elif template is not None:
             log.warning(
