@@ -15,11 +15,18 @@ from trio_npu_dra.ascend.dcmi.types import (
     DieKind,
     Memory,
     SuperPodPlace,
+    VDevice,
 )
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
+from trio_npu_dra.ascend.division_poll import read_division
+from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.lab.simulator import SimulatedBoard, load_profile
+from trio_npu_dra.ascend.model import EMPTY_BOARD
+from trio_npu_dra.ascend.offers import offers
+from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profile
+
+ONES = (0xFFFF_FFFF,) * 5
 
 
 class Terse(Dcmi):
@@ -41,7 +48,12 @@ class Terse(Dcmi):
     def die_id(self, address: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """Nothing, but for the second card."""
         del kind
-        return (0, 0, 0, 0, address.ids[0])
+        return ONES if address.ids[0] == 2 else (0, 0, 0, 0, address.ids[0])
+
+    def pci_bus_id(self, address: ChipRef) -> str:
+        """What most hosts have a bridge at."""
+        del address
+        return "0000:00:00.0"
 
     def hbm(self, address: ChipRef) -> Memory:
         """None, as on chips with DDR."""
@@ -49,7 +61,7 @@ class Terse(Dcmi):
         return Memory(size_mib=0, used_mib=0)
 
 
-@pytest.mark.parametrize("profile", [changed(SERVER, 2)])
+@pytest.mark.parametrize("profile", [changed(SERVER, 3)])
 async def test_an_empty_answer_is_no_fact(
     simulated: SimulatedBoard, worker: DcmiWorker, host: Host
 ) -> None:
@@ -57,10 +69,76 @@ async def test_an_empty_answer_is_no_fact(
     dcmi = Terse.load(simulated.root)
     dcmi.init()
     board = await discover(worker, dcmi, host)
-    first, second = board.chips
+    first, second, third = board.chips
     assert board.driver_version is None
     assert (first.product_name, first.uuid, first.memory_bytes, first.ai_cores) == (None,) * 4
+    assert (first.pci_bus_id, first.pcie_root, first.numa_node, third.uuid) == (None,) * 4
     assert second.uuid == "00000000-00000000-00000000-00000000-00000001"
+
+
+class Alike(Dcmi):
+    """A library that gives the first chip's facts for some chips.
+
+    Attributes:
+        alike: The cards of these chips.
+    """
+
+    alike: frozenset[int] = frozenset(range(8))
+
+    def _first(self, chip: ChipRef) -> ChipRef:
+        return ChipRef(0, 0) if chip.ids[0] in self.alike else chip
+
+    def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
+        """One for several."""
+        return super().die_id(self._first(chip), kind)
+
+    def pci_bus_id(self, chip: ChipRef) -> str:
+        """One for several."""
+        return super().pci_bus_id(self._first(chip))
+
+    def vnpus(self, chip: ChipRef) -> tuple[int, ...]:
+        """One for several."""
+        return super().vnpus(self._first(chip))
+
+    def vdevice(self, chip: ChipRef, vdev_id: int) -> VDevice:
+        """One for several."""
+        return super().vdevice(self._first(chip), vdev_id)
+
+
+@pytest.mark.parametrize("was_known", [False, True])
+async def test_what_several_chips_give_tells_none_of_them_apart(
+    simulated: SimulatedBoard,
+    control: BoardControl,
+    worker: DcmiWorker,
+    host: Host,
+    *,
+    was_known: bool,
+) -> None:
+    """Else they had one memory of faults, and one vNPU had two names; known facts stay."""
+    dcmi = Alike.load(simulated.root)
+    control.create_vnpu(0, "vir05_1c_8g")
+    dcmi.init()
+    dcmi.alike = frozenset()
+    board = await discover(worker, dcmi, host)
+    dcmi.alike = frozenset(range(8))
+    fresh = await discover(worker, dcmi, host, known=board if was_known else EMPTY_BOARD)
+    faults = NodeFaults(None)
+    assert len({id(faults.of(chip)) for chip in fresh.chips}) == 8
+    assert all(chip.is_listed for chip in fresh.chips)
+    told = [(chip.uuid, chip.pci_bus_id, chip.numa_node) for chip in fresh.chips]
+    known = [(chip.uuid, chip.pci_bus_id, chip.numa_node) for chip in board.chips]
+    assert told == (known if was_known else [(None, None, None)] * 8)
+    parts = [offer.name for offer in offers(fresh) if offer.partition]
+    assert parts == (["npu-0-vnpu-100"] if was_known else [])
+    assert [line.split(" give one ")[1].split(",")[0] for line in fresh.unanswered] == [
+        "die id",
+        "PCI address",
+        "vNPU",
+    ]
+    divided = await read_division(worker, dcmi, fresh)
+    assert divided.chips == fresh.chips
+    dcmi.alike = frozenset()
+    assert (await discover(worker, dcmi, host, known=fresh)).chips == board.chips
 
 
 class Slip(Dcmi):

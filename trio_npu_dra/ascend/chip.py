@@ -9,7 +9,14 @@ from typing import Final
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
-from trio_npu_dra.ascend.dcmi.types import ChipRef, DieKind, Link, Memory, SuperPodPlace
+from trio_npu_dra.ascend.dcmi.types import (
+    ChipRef,
+    DieKind,
+    Link,
+    Memory,
+    SuperPodPlace,
+    is_blank,
+)
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Chip, Links
 from trio_npu_dra.ascend.tolerant_reader import TolerantReader
@@ -71,7 +78,8 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
     if before.has_other_die(uuid):
         before = chip
     memory = facts.read("memory", before.memory_bytes, _memory_bytes, dcmi, chip)
-    bus_id = facts.read("PCI address", before.pci_bus_id, _pci_bus_id, dcmi, host, ref)
+    bus = before.pci_bus_id
+    bus_id = facts.read("PCI address", bus, _pci_bus_id, dcmi, host, ref, bus)
     if bus_id:
         numa_node = host.numa_node(bus_id)
     else:
@@ -135,8 +143,8 @@ def read_memory(dcmi: Dcmi, chip: Chip) -> Memory:
     """
     is_hbm = TRAITS[chip.family].has_hbm
     memory = (dcmi.hbm if is_hbm else dcmi.ddr)(chip.ref)
-    if not memory.size_mib:
-        raise DcmiError(0, "HBM" if is_hbm else "DDR", "a size of 0")
+    if is_blank(memory.size_mib):
+        raise DcmiError(0, "HBM" if is_hbm else "DDR", f"a size of {memory.size_mib}")
     return memory
 
 
@@ -148,7 +156,7 @@ def _split(dcmi: Dcmi, chip: Chip, known: Chip, facts: TolerantReader) -> Chip:
     return replace(
         chip,
         vnpus=ids,
-        vdevices=tuple(replace(vdevice, in_use=False) for vdevice in read if vdevice is not None),
+        vdevices=tuple(vdevice for vdevice in read if vdevice is not None),
         shares_out=facts.read("resources", known.shares_out, dcmi.total_resources, chip.ref),
         device_share=facts.read("device share", known.device_share, dcmi.device_share, chip.ref),
     )
@@ -183,21 +191,20 @@ def _place_of(chip: Chip) -> SuperPodPlace | None:
 
 
 def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind) -> str | None:
-    """The die id in the form that mind-cluster prints; None if all of it is zero."""
+    """The die id in the form that mind-cluster prints; None if it was not written."""
     words = dcmi.die_id(ref, kind)
-    return "-".join(f"{word:08X}" for word in words) if any(words) else None
+    return None if is_blank(*words) else "-".join(f"{word:08X}" for word in words)
 
 
-def _pci_bus_id(dcmi: Dcmi, host: Host, ref: ChipRef) -> str | None:
+def _pci_bus_id(dcmi: Dcmi, host: Host, ref: ChipRef, known: str | None) -> str | None:
     """The PCI address; sysfs completes one without a domain.
 
-    None if no accelerator has this place, or accelerators of several domains.
+    None if no accelerator has this place, or accelerators of several domains; but a *known* address
+    stays when its chip has left the bus.
     """
     place = dcmi.pci_bus_id(ref)
-    if place.count(":") > 1:
-        return place
-    found = [address for address in host.accelerators() if address.endswith(f":{place}")]
-    return found[0] if len(found) == 1 else None
+    found = {one for one in (*host.accelerators(), known) if one and one.endswith(place)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _numa_node(dcmi: Dcmi, host: Host, ref: ChipRef, known: int | None) -> int | None:

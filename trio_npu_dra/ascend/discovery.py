@@ -21,6 +21,7 @@ from trio_npu_dra.ascend.dcmi.types import NO_ANSWER, ChipRef, Link
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import read_policy, read_vnpu_mode
 from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.identity import told_apart
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip, Links
 from trio_npu_dra.ascend.topology import topology_groups
 from trio_npu_dra.ascend.traits import TRAITS
@@ -45,11 +46,15 @@ async def discover(
     Raises:
         DcmiError: The library cannot even list the cards.
     """
+    known = replace(known, chips=told_apart(known.chips, {})[0])  # perhaps remembered from before
     cards = await worker.call(dcmi.card_list)
     silent = _Silent(known, cards, host.accelerators())
     identified = _distinct(await _identify_all(worker, dcmi, cards, silent), silent)
     read = [await _read(worker, dcmi, host, chip, silent) for chip in identified]
-    answering = _sure(known, read, silent)
+    own, shared = told_apart(read, known.by_name)
+    for line in shared:
+        silent.add_facts(line)
+    answering = _sure(known, own, silent)
     found = (*answering, *_absent(known, answering, silent))
     ids = {chip.physical_id for chip in found}
     links = {pair: link for pair, link in known.links.items() if ids.issuperset(pair)}

@@ -19,6 +19,7 @@ from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, VnpuMode
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.ascend.identity import told_apart
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.base.observable import Observable
@@ -72,11 +73,12 @@ async def read_division(worker: DcmiWorker, dcmi: Dcmi, board: Board) -> Board:
     except DcmiError as error:
         log.debug("multi-die policy not read", extra={"error": str(error)})
         policy = board.multi_die_policy
+    chips = [await _as_divided_now(worker, dcmi, chip) for chip in board.chips]
     return replace(
         board,
         multi_die_policy=policy,
         vnpu_mode=await read_vnpu_mode(worker, dcmi, board),
-        chips=tuple([await _as_divided_now(worker, dcmi, chip) for chip in board.chips]),
+        chips=told_apart(chips, board.by_name)[0],
     )
 
 

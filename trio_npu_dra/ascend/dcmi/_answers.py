@@ -10,10 +10,7 @@ from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 from trio_npu_dra.ascend.dcmi.errors import DcmiError
-from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Resources, Severity
-
-NONE: Final = 0xFFFF_FFFF
-"""A 32-bit number that the library does not have."""
+from trio_npu_dra.ascend.dcmi.types import NONE, Assertion, FaultEvent, Resources, Severity
 
 _SPARE_BYTES: Final = 256
 

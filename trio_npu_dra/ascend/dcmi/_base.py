@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any, TypeVar
 
-from trio_npu_dra.ascend.dcmi._answers import NONE, spacious, text
+from trio_npu_dra.ascend.dcmi._answers import spacious, text
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._functions import DEVICE_INFO, FIRST, Function
 from trio_npu_dra.ascend.dcmi._library import Library
 from trio_npu_dra.ascend.dcmi.errors import NotSupported
-from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.dcmi.types import NONE, ChipRef
 
 S = TypeVar("S", bound=ctypes.Structure)
 

@@ -14,13 +14,14 @@ from typing import Any, Final, Self
 
 from trio_npu_dra.ascend.dcmi import _functions as f
 from trio_npu_dra.ascend.dcmi import _signatures as c
-from trio_npu_dra.ascend.dcmi._answers import NONE, counted, fault_event, known, spacious, text
+from trio_npu_dra.ascend.dcmi._answers import counted, fault_event, known, spacious, text
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._library import Library, load
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.ascend.dcmi.roce_port import RocePortCalls
 from trio_npu_dra.ascend.dcmi.types import (
     NO_ANSWER,
+    NONE,
     ChipInfo,
     ChipRef,
     DieKind,

@@ -12,6 +12,9 @@ IpInterface: TypeAlias = IPv4Interface | IPv6Interface
 
 IpAddress: TypeAlias = IPv4Address | IPv6Address
 
+NONE: Final = 0xFFFF_FFFF
+"""A 32-bit number that the library does not have."""
+
 NO_ANSWER: Final = -1
 """Stands in the list of cards for one that did not answer `init`."""
 
@@ -37,6 +40,11 @@ class ChipRef:
         """Such as `card 3 device 0`, or `device 3`."""
         words = ("card", "device")[-len(self.ids) :]
         return " ".join(f"{word} {number}" for word, number in zip(words, self.ids, strict=True))
+
+
+def is_blank(*numbers: int, ones: int = NONE) -> bool:
+    """Whether an answer was not written: all its numbers are 0 or have all bits set (*ones*)."""
+    return {0, ones}.issuperset(numbers)
 
 
 class Place(NamedTuple):
