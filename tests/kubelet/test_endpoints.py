@@ -17,6 +17,7 @@ from trio_npu_dra.kit.grpc.sockets import UNIX_PATH_LIMIT, Listener, listen_unix
 from trio_npu_dra.kit.kubelet.endpoints import (
     Endpoints,
     control_sockets,
+    device_plugin_socket,
     remove_dead_sockets,
     running_instances,
 )
@@ -27,6 +28,8 @@ OTHER = "00000000-0000-0000-0000-000000000002"
 LONG_DRIVER = "d" * 30
 LONG_REGISTRY = "r" * 40
 """With both, registration sockets are named by digests only."""
+LONGEST = "k" * 24
+"""A folder below `folder` in which all sockets of a driver with a long name have the shortest."""
 
 
 class Instance:
@@ -35,11 +38,12 @@ class Instance:
     def __init__(
         self, folder: Path, uid: str | None, driver: str = DRIVER, registry: str = "registry"
     ) -> None:
-        (folder / driver).mkdir(exist_ok=True)
+        plugins = folder.joinpath(*Path(registry).parts[:-1])
+        (plugins / driver).mkdir(parents=True, exist_ok=True)
         (folder / registry).mkdir(exist_ok=True)
         self.endpoints = Endpoints(
             driver_name=driver,
-            plugin_directory=folder / driver,
+            plugin_directory=plugins / driver,
             registrar_directory=folder / registry,
             pod_uid=uid,
         )
@@ -82,7 +86,7 @@ async def look(ours: Instance) -> None:
 
 
 UID = "ad4af911-5bcd-47c5-a554-f35cea869472"
-HASHED, BOTH = "Jk8-oymVURI", "vwqV_e6lAnsxSbQS8e5GFg"
+HASHED = "Jk8-oymVURI"
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 
 
@@ -109,7 +113,7 @@ def test_sockets_have_the_names_the_kubelet_expects(uid: str | None, part: str) 
 
 FULL_UID = rf"{{driver}}-{UID}-reg\.sock"
 HASHED_UID = r"{driver}-[-\w]{{11}}-reg\.sock"
-SHORTEST = r"dra-[-\w]{{22}}-reg\.sock"
+SHORTEST = r"[-\w]{{10}}"
 
 
 @pytest.mark.parametrize(
@@ -149,10 +153,24 @@ def test_registration_sockets_of_two_instances_differ(driver: str) -> None:
 
 
 def test_digests_are_those_of_the_go_helper() -> None:
-    """URL-safe base64 without padding, of 8 bytes of SHA-256, or of 16 with the driver before."""
-    hashed, shortest = (named("d" * size).registration.name for size in (40, 63))
-    assert hashed == f"{'d' * 40}-{HASHED}-reg.sock"
-    assert shortest == f"dra-{BOTH}-reg.sock"
+    """URL-safe base64 without padding, of 8 bytes of SHA-256."""
+    assert named("d" * 40).registration.name == f"{'d' * 40}-{HASHED}-reg.sock"
+
+
+@pytest.mark.parametrize("uid", [None, UID, "u" * 63])
+@pytest.mark.parametrize("driver", ["npu.huawei.com", "d" * 63])
+@pytest.mark.parametrize("letters", [len("/var/snap/microk8s/common/var/lib/kubelet"), 79])
+def test_sockets_fit_wherever_those_of_the_kubelet_do(
+    uid: str | None, driver: str, letters: int
+) -> None:
+    """Below the folder of MicroK8s, and the longest with a `device-plugins/kubelet.sock` of 107."""
+    kubelet = Path("/" + "k" * (letters - 1))
+    endpoints = named(driver, uid, kubelet / "plugins_registry")
+    endpoints = endpoints._replace(plugin_directory=kubelet / "plugins" / driver)
+    resource = device_plugin_socket(kubelet / "device-plugins", driver, f"{'v' * 99}/{'d' * 63}")
+    paths = {endpoints.service, endpoints.control, endpoints.registration, resource}
+    assert len(paths) == 4
+    assert all(len(str(path)) <= UNIX_PATH_LIMIT for path in paths)
 
 
 def test_control_sockets_are_found_oldest_first(folder: Path) -> None:
@@ -198,6 +216,8 @@ def test_a_folder_that_cannot_be_read_is_named(folder: Path) -> None:
         pytest.param(OTHER, (DRIVER, "registry"), id="with a UID"),
         pytest.param(None, (DRIVER, "registry"), id="without one"),
         pytest.param(OTHER, (LONG_DRIVER, LONG_REGISTRY), id="named by digests"),
+        pytest.param(OTHER, ("d" * 60, f"{LONGEST}/registry"), id="with the shortest names"),
+        pytest.param(None, ("d" * 60, f"{LONGEST}/registry"), id="with the shortest names, alone"),
     ],
 )
 @pytest.mark.parametrize("listening", [True, False])

@@ -8,11 +8,15 @@ An instance that ends in order removes its sockets. After SIGKILL they stay, und
 later pod uses again, and the kubelet goes on calling the registration socket for half an hour. So
 every instance removes the sockets of killed instances, and no other sockets:
 
-- Service and control sockets lie in the driver's own folder. A registration socket is removed only
-  under the exact name that follows from the pod UID of a dead service socket.
+- Service and control sockets lie in the driver's own folder, or under a digest of its name beside
+  it. A registration socket is removed only under the exact name that follows from the pod UID, or
+  its digest, of a dead service socket.
 - A socket's owner is dead once connecting is refused. An instance listens on its service socket
   before its registration socket exists and until after that is gone. Between bind and listen a
   live instance refuses too, but then it holds the lock without which no instance removes sockets.
+
+A socket's path has at most 107 bytes, for the kubelet that connects too. The shortest names fit
+wherever the kubelet's own `device-plugins/kubelet.sock` does: below a folder of 79 bytes.
 """
 
 import base64
@@ -36,6 +40,7 @@ KUBELET_SOCKET: Final = "kubelet.sock"
 
 _SERVICE: Final = "dra"
 _CONTROL: Final = "control"
+_SHORT: Final = 11  # letters of a digest of 8 bytes
 _SWEEP_SECONDS: Final = 60.0  # the other instance may be killed after our start
 
 
@@ -68,21 +73,15 @@ class Endpoints(NamedTuple):
     def registration(self) -> Path:
         """The socket by which the kubelet finds the driver: `<driver>[-<pod UID>]-reg.sock`.
 
-        A name with a UID may be too long for a socket. Then a digest stands for the UID, or for
-        driver and UID, as in the kubeletplugin package of k8s.io/dynamic-resource-allocation.
-        (That package also takes a path of 108 bytes, and then cannot listen; we go on to the next
-        form.)
+        Where that is too long, a digest stands for the UID, as in the kubeletplugin package of
+        k8s.io/dynamic-resource-allocation, or for driver and UID.
         """
-        if not self.pod_uid:
-            return self.registrar_directory / f"{self.driver_name}-reg.sock"
-        both = f"{self.driver_name}\0{self.pod_uid}"
-        forms = (
-            f"{self.driver_name}-{self.pod_uid}-reg.sock",
-            f"{self.driver_name}-{_digest(self.pod_uid, 8)}-reg.sock",
-            f"dra-{_digest(both, 16)}-reg.sock",
-        )
-        paths = [self.registrar_directory / form for form in forms]
-        return next((path for path in paths if not is_too_long(path)), paths[-1])
+        key = _key(self.plugin_directory, self.pod_uid)
+        forms = [f"-{key}", f"-{_short(key)}"] if key else [""]
+        paths = [self.registrar_directory / f"{self.driver_name}{form}-reg.sock" for form in forms]
+        both = f"{self.driver_name}\0{_short(key)}"
+        shortest = self.registrar_directory / _digest(both, 7)
+        return next((path for path in paths if not is_too_long(path)), shortest)
 
     @asynccontextmanager
     async def starting(self) -> AsyncIterator[None]:
@@ -105,7 +104,7 @@ async def remove_dead_sockets(ours: Endpoints) -> None:
     while True:
         try:
             uids = _sockets(folder, _SERVICE).keys() | _sockets(folder, _CONTROL).keys()
-            if others := uids - {ours.pod_uid}:
+            if others := uids - {_key(folder, ours.pod_uid) or None}:
                 async with ours.starting():
                     for uid in others:
                         _remove_if_dead(ours._replace(pod_uid=uid))
@@ -124,7 +123,7 @@ def device_plugin_socket(folder: Path, driver_name: str, resource: str) -> Path:
     """
     path = folder / f"{driver_name}_{resource.replace('/', '_')}.sock"
     both = f"{driver_name}\0{resource}"
-    return folder / f"dp-{_digest(both, 16)}.sock" if is_too_long(path) else path
+    return folder / f"dp{_digest(both, 7)}" if is_too_long(path) else path
 
 
 def control_sockets(plugin_directory: Path) -> list[Path]:
@@ -162,22 +161,41 @@ def _remove_if_dead(other: Endpoints) -> None:
 
 
 def _sockets(folder: Path, kind: str) -> dict[str | None, Path]:
-    """The sockets of one kind in the driver's folder, by pod UID; none if it is missing."""
-    with storage.translated(f"read {folder}"):
-        try:
-            paths = list(folder.iterdir())
-        except FileNotFoundError:
-            return {}
+    """The sockets of one kind of a driver, by pod UID or its digest; none if there is no folder."""
     found = {}
-    for path in paths:
-        uid = path.stem.removeprefix(kind).removeprefix("-") or None
-        if path == _named(folder, kind, uid) and is_socket(path):
-            found[uid] = path
+    for place, start in ((folder, kind), (folder.parent, _shortest(folder, kind))):
+        with storage.translated(f"read {place}"):
+            try:
+                paths = list(place.iterdir())
+            except FileNotFoundError:
+                continue
+        for path in paths:
+            uid = path.name.removesuffix(".sock").removeprefix(start).removeprefix("-") or None
+            if path == _named(folder, kind, uid) and is_socket(path):
+                found[uid] = path
     return found
 
 
 def _named(folder: Path, kind: str, pod_uid: str | None) -> Path:
-    return folder / (f"{kind}-{pod_uid}.sock" if pod_uid else f"{kind}.sock")
+    key = _key(folder, pod_uid)
+    path = folder / (f"{kind}-{key}.sock" if key else f"{kind}.sock")
+    return folder.parent / f"{_shortest(folder, kind)}{key}" if is_too_long(path) else path
+
+
+def _key(folder: Path, pod_uid: str | None) -> str:
+    """What stands for an instance in the names of its sockets: the pod's UID, or its digest."""
+    uid = pod_uid or ""
+    return _short(uid) if is_too_long(folder / f"{_CONTROL}-{uid}.sock") else uid
+
+
+def _short(uid: str) -> str:
+    """The digest of a pod's UID; a digest, which the name of a socket tells, stays as it is."""
+    return uid if len(uid) in {0, _SHORT} else _digest(uid, 8)
+
+
+def _shortest(folder: Path, kind: str) -> str:
+    """The begin of a socket's name beside the driver's folder, where other drivers' lie too."""
+    return f"{kind[0]}{_digest(folder.name, 5)}"
 
 
 def _digest(text: str, size: int) -> str:
