@@ -1,15 +1,17 @@
 """The daemon as a whole: real sockets, real library calls, stand-ins for API server and kubelet."""
 
 import os
+import re
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from dev.rig.parts import DRIVER, NODE, Rig
-from dev.rig.waiting import until
+from dev.rig.waiting import HANG_SECONDS, until
 from trio_npu_dra.agent import daemon
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.ascend.dcmi.errors import LibraryMissing
@@ -335,13 +337,45 @@ async def test_hardware_without_a_driver_is_one_clear_error(rig: Rig) -> None:
         await daemon.run(settings)
 
 
-async def test_sigusr1_logs_the_task_tree(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """The log shows operators what the daemon is doing."""
-    caplog.set_level("INFO")
-    async with rig.registered():
-        await rig.published()
-        os.kill(os.getpid(), signal.SIGUSR1)
-        await until(lambda: "watch_board" in caplog.text)
+TASKS = {
+    "DCMI worker": ("DcmiWorker._serve",),
+    "support": (),
+    "signals": ("receive_signals",),
+    "self-check": ("SelfCheck.run",),
+    "pages": ("make_pages", "serve_http", "serve_probes"),
+    "control": ("serve_control",),
+    "service": (),
+    "after replies": ("AfterReply.run",),
+    "NPUs": ("publish_chips",),
+    "publish": (".follow_pool",),
+    "serve_kubelet": (),
+    "registration socket, removal of dead sockets": ("server.serve", "remove_dead_sockets"),
+}
+"""The tasks of a row of the page's tree, where that is not the task's name."""
 
-    assert "publish" in caplog.text
-    assert "keep_cdi_files" in caplog.text
+
+async def test_the_tasks_of_the_page_live_and_sigusr1_logs_them(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a daemon with all that flags add; the log shows operators what the daemon is doing."""
+    caplog.set_level("INFO")
+    rig.http_port, rig.device_plugin = 0, "7"
+    rig.label_node = rig.mindcluster_compat = True
+    page = Path("docs/architecture.md").read_text(encoding="utf-8")
+    tree = page.partition("trio.run(daemon.run)\n")[2].partition("```")[0]
+    rows = re.findall("[├└]─ +(.+?)(?:  |$)", tree, re.MULTILINE)
+    wanted = {name for row in rows for name in TASKS.get(row, row.split()[:1])}
+    settings = rig.settings.model_copy(update={"healthcheck_port": 0})
+
+    async with rig.device_manager(), trio.open_nursery() as nursery:
+        await nursery.start(daemon.run, settings)
+        async with open_kubelet(rig.registration):
+            with trio.move_on_after(HANG_SECONDS / 2):  # less than the rig has
+                while wanted:
+                    caplog.clear()
+                    os.kill(os.getpid(), signal.SIGUSR1)
+                    await until(lambda: "tasks" in caplog.text)
+                    lines = caplog.text.partition("daemon.nursery.run")[2].split()
+                    wanted -= {name for name in wanted if any(one.endswith(name) for one in lines)}
+            assert not wanted
+        nursery.cancel_scope.cancel()

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from trio_npu_dra import __version__
+from trio_npu_dra.agent.daemon.nursery import GRACE_SECONDS
 from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
 from trio_npu_dra.agent.flags import add_flags, environment_variable, flag
@@ -262,6 +263,11 @@ def test_slow_start_is_not_taken_for_a_stuck_daemon() -> None:
 
     assert seconds["startupProbe"] >= 5 * 1 / share
     assert seconds["livenessProbe"] < seconds["startupProbe"]
+
+
+def test_a_stop_ends_before_the_pod_is_killed() -> None:
+    """With some seconds for what follows the calls in flight: the last writes, the exit."""
+    assert GRACE_SECONDS + 5 <= pod_spec(load("base"))["terminationGracePeriodSeconds"]
 
 
 def test_two_instances_fit_on_one_node() -> None:
