@@ -337,6 +337,7 @@ async def test_hardware_without_a_driver_is_one_clear_error(rig: Rig) -> None:
         await daemon.run(settings)
 
 
+PAGE = Path("docs/architecture.md").read_text(encoding="utf-8")
 TASKS = {
     "DCMI worker": ("DcmiWorker._serve",),
     "support": (),
@@ -361,9 +362,8 @@ async def test_the_tasks_of_the_page_live_and_sigusr1_logs_them(
     caplog.set_level("INFO")
     rig.http_port, rig.device_plugin = 0, "7"
     rig.label_node = rig.mindcluster_compat = True
-    page = Path("docs/architecture.md").read_text(encoding="utf-8")
-    tree = page.partition("trio.run(daemon.run)\n")[2].partition("```")[0]
-    rows = re.findall("[├└]─ +(.+?)(?:  |$)", tree, re.MULTILINE)
+    tree = PAGE.partition("trio.run(daemon.run)\n")[2]
+    rows = re.findall("[├└]─ +(.+?)(?:  |$)", tree.partition("```")[0], re.MULTILINE)
     wanted = {name for row in rows for name in TASKS.get(row, row.split()[:1])}
     settings = rig.settings.model_copy(update={"healthcheck_port": 0})
 

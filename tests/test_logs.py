@@ -3,12 +3,14 @@
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 from typing import Literal
 
 import pytest
 
 from trio_npu_dra.kit.base import logs
+from trio_npu_dra.kit.base.log_thread import LIMIT, ThreadedStream
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +66,33 @@ def test_what_others_wrote_shows_as_it_is(form: Literal["json", "text"]) -> None
     assert first.count(r"a\u009b2J\u202eb\nc") >= 2
     assert r"a\u009b2J\u202eb" in shown
     assert all(line.isprintable() for line in (first, *rest))
+
+
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_what_nobody_reads_is_dropped_and_counted(*, is_blocking: bool) -> None:
+    """No line waits for a reader; one who comes back gets what waited, how many are missing, more.
+
+    Nor does the end of the process wait for ever.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, is_blocking)
+    stream = ThreadedStream(writer)
+    logs.configure("info", "json", stream)
+    said = 2 * LIMIT // 1000
+    for number in range(said):
+        logging.getLogger("x").info("%d", number, extra={"padding": "x" * 1000})
+    stream.drain(seconds=0)
+
+    with os.fdopen(reader, encoding="utf-8") as log:
+        lines = map(json.loads, log)
+        read = []
+        for line in lines:
+            if "dropped" in line["message"]:
+                break
+            read.append(int(line["message"]))
+        assert read == list(range(len(read)))
+        assert len(read) + line["lines"] == said
+        assert len(read) > 0.8 * LIMIT / 1200
+        logging.getLogger("x").info("again")
+        assert next(lines)["message"] == "again"
+        stream.drain()

@@ -5,6 +5,7 @@ thread that imports this module once; each daemon is a fork of it, and the fork 
 it ended.
 """
 
+import atexit
 import multiprocessing
 import os
 import resource
@@ -60,4 +61,10 @@ def _serve(
     sys.argv[1:] = ["serve"]
     if calls is not None:
         calls.load()
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Exception:  # noqa: BLE001 - what the interpreter would do, which is not asked here
+        sys.excepthook(*sys.exc_info())
+        sys.exit(1)
+    finally:
+        atexit._run_exitfuncs()

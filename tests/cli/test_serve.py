@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 import trio
@@ -91,6 +92,29 @@ async def test_serve_runs_until_sigterm(rig: Rig) -> None:
         f"imported before the kubelet is answered: {sorted(early)}. Import it in "
         "trio_npu_dra/agent/daemon/deferred.py; if the first slice needs it, add it here"
     )
+
+
+async def test_serve_goes_on_and_ends_while_nobody_reads_its_log(rig: Rig) -> None:
+    """As containerd stops reading while its disk stalls; the process ends as it should."""
+    reader, writer = os.pipe()
+    environment = os.environ | rig.environment()
+    serve = [sys.executable, "-m", "trio_npu_dra.agent.cli.main", "serve"]
+    async with trio.open_nursery() as nursery:
+        process: trio.Process = await nursery.start(
+            partial(trio.run_process, serve, env=environment, stderr=writer, check=False)
+        )
+        await until(lambda: listens(rig.registration))
+        filling = os.open(f"/proc/self/fd/{writer}", os.O_WRONLY | os.O_NONBLOCK)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(filling, bytes(100))
+        async with open_kubelet(rig.registration) as kubelet:
+            claim = rig.claim("a", "npu-0")
+            assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
+    for descriptor in (reader, writer, filling):
+        os.close(descriptor)
 
 
 def test_a_pod_starts_without_what_a_kubeconfig_needs() -> None:

@@ -10,7 +10,7 @@ import trio
 from trio_npu_dra.agent import daemon
 from trio_npu_dra.agent.flags import add_flags
 from trio_npu_dra.agent.settings import Settings
-from trio_npu_dra.kit.base import logs
+from trio_npu_dra.kit.base import log_thread, logs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
     settings = Settings.load(vars(arguments), os.environ)
-    logs.configure(settings.log_level, settings.log_format)
+    logs.configure(settings.log_level, settings.log_format, log_thread.standard_error())
     trio.run(daemon.run, settings)
     return 0

@@ -14,6 +14,7 @@ __all__ = [
     "file_lock",
     "health",
     "last_result",
+    "log_thread",
     "logs",
     "observable",
     "signals",

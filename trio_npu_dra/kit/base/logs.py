@@ -10,8 +10,10 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, TextIO
 
+from trio_npu_dra.kit.base.log_thread import ThreadedStream
 from trio_npu_dra.kit.base.terminal import visible
 
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -22,13 +24,16 @@ _CHATTY = ("httpx", "httpcore", "hpack", "h2", "grpclib", "asyncio")
 
 
 def configure(
-    level: str, form: Literal["auto", "json", "text"], stream: TextIO | None = None
+    level: str, form: Literal["auto", "json", "text"], stream: TextIO | ThreadedStream | None = None
 ) -> None:
     """Send all log lines of the process to *stream* (standard error) in one form."""
     stream = stream or sys.stderr
     as_text = form == "text" or (form == "auto" and stream.isatty())
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
+    formatter = TextFormatter() if as_text else JsonFormatter()
+    handler.setFormatter(formatter)
+    if isinstance(stream, ThreadedStream):
+        stream.words = partial(_words_of_dropped, formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Finding out the thread and process of a line takes a third of its time, and no line has them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
@@ -36,6 +41,12 @@ def configure(
     # One line a request would drown ours.
     for chatty in _CHATTY:
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def _words_of_dropped(formatter: logging.Formatter, lines: int) -> str:
+    fields = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING"}
+    fields |= {"msg": "log lines were dropped because nobody read them", "lines": lines}
+    return f"{formatter.format(logging.makeLogRecord(fields))}\n"
 
 
 class JsonFormatter(logging.Formatter):

@@ -1,0 +1,122 @@
+"""Standard error that keeps nobody waiting: a thread writes, and what nobody reads is dropped.
+
+The reader of a container's log may stop, as containerd does while its disk stalls. A pipe holds
+64 KiB, and then a write blocks: of the event loop it would stop everything, signals included.
+"""
+
+import atexit
+import io
+import os
+import select
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TextIO
+
+LIMIT: Final = 1 << 20
+"""Characters that wait for the reader; more are dropped: those of some 3,000 lines."""
+
+EXIT_SECONDS: Final = 2.0
+"""How long the end of the process waits for the reader."""
+
+_PAUSE_SECONDS: Final = 1.0  # after an error, such as a disk that is full
+
+
+def standard_error() -> TextIO:
+    """From now on, and until the process ends, nothing waits for the reader of standard error.
+
+    What goes to `sys.stderr` waits for the thread. Where standard output or error is a pipe or a
+    file, what C code writes there directly is dropped if it cannot be written at once.
+    """
+    if sys.stderr is sys.__stderr__:  # else somebody collects it, such as a test
+        for descriptor in (1, 2):
+            with suppress(OSError):  # a socket, or closed
+                _make_nonblocking(descriptor)
+        sys.stderr = stream = ThreadedStream(2)
+        atexit.register(stream.drain)
+    return sys.stderr
+
+
+def _make_nonblocking(descriptor: int) -> None:
+    """Open the same file anew, as others have the open one too, perhaps a shell its terminal."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY
+    opened = os.open(f"/proc/self/fd/{descriptor}", flags)
+    os.dup2(opened, descriptor)
+    os.close(opened)
+
+
+class ThreadedStream(io.TextIOBase):
+    """A text stream that a thread writes to a descriptor; a write to it never waits.
+
+    Args:
+        descriptor: Where to; it stays open.
+
+    Attributes:
+        words: The line that says how many lines were dropped.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.words: Callable[[int], str] = "{} log lines were dropped: nobody read them\n".format
+        self._descriptor = descriptor
+        self._texts: deque[str] = deque()
+        self._size = 0  # of what waits and what is being written
+        self._dropped = 0
+        self._changed = threading.Condition()
+        threading.Thread(target=self._run, name="log", daemon=True).start()
+
+    def write(self, text: str) -> int:
+        """Have *text* written soon, or dropped if too much waits."""
+        with self._changed:
+            if self._size + len(text) > LIMIT:
+                self._dropped += text.count("\n")
+            else:
+                self._texts.append(text)
+                self._size += len(text)
+                self._changed.notify_all()
+        return len(text)
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Whether a person reads it."""
+        return os.isatty(self._descriptor)
+
+    def drain(self, seconds: float = EXIT_SECONDS) -> None:
+        """Wait until all is written, for *seconds* at most; it blocks the caller."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._size, seconds)
+
+    def _run(self) -> None:
+        written = 0
+        while True:
+            with self._changed:
+                self._size -= written
+                self._changed.notify_all()
+                if self._dropped:  # behind what came before them, before what comes after
+                    words, self._dropped = self.words(self._dropped), 0
+                    self._texts.append(words)
+                    self._size += len(words)
+                self._changed.wait_for(lambda: self._texts)
+                text = "".join(self._texts)
+                self._texts.clear()
+            try:
+                self._write_all(text.encode(errors="backslashreplace"))
+            except OSError:
+                time.sleep(_PAUSE_SECONDS)
+                with self._changed:
+                    self._dropped += text.count("\n")
+            written = len(text)
+
+    def _write_all(self, data: bytes) -> None:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:
+                poll.poll()
