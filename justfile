@@ -80,9 +80,10 @@ lint:
     ruff format --check
     ruff check
 
-# static types
+# static types, also as the oldest Python has them
 types:
     mypy
+    mypy --python-version 3.11
 
 # which room may import which
 imports:

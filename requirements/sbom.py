@@ -81,7 +81,7 @@ def python_packages(inventory: Path) -> Iterator[Component]:
 def python_licenses(package: metadata.Distribution) -> list[License]:
     """What a package says of its licence: as an SPDX expression, in words, or by a classifier."""
     fields = package.metadata
-    words = fields.get("License-Expression") or fields.get("License", "")
+    words = "".join((fields.get_all("License-Expression") or fields.get_all("License") or [])[:1])
     if not words or "\n" in words:  # the whole text
         classifiers = fields.get_all("Classifier") or []
         named = [text for text in classifiers if text.startswith(CLASSIFIER)]

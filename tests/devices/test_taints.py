@@ -95,7 +95,7 @@ def test_an_npu_that_leaves_gets_no_new_claims() -> None:
     """Where the API server does not keep the taint, it is not published."""
     (taint,) = POLICY.taints(HEALTHY, leaving=True)
     assert (taint.key, taint.value, taint.effect) == ("npu.huawei.com/leaving", None, "NoSchedule")
-    assert POLICY.kept_taints(HEALTHY, kept=TaintEffect, leaving=True) == (taint,)
+    assert POLICY.kept_taints(HEALTHY, kept=frozenset(TaintEffect), leaving=True) == (taint,)
     assert POLICY.kept_taints(HEALTHY, kept=(), leaving=True) is None
 
 
@@ -136,7 +136,7 @@ def test_a_mild_taint_can_be_done_without_and_a_severe_one_cannot() -> None:
     policy = TaintPolicy.parse("Network=None", domain="npu.huawei.com")
     health = ChipHealth(faults=(fault(FaultLevel.SEPARATE_NPU),), network="down")
     severe, mild = policy.taints(health)
-    assert policy.kept_taints(health, kept=TaintEffect) == (severe, mild)
+    assert policy.kept_taints(health, kept=frozenset(TaintEffect)) == (severe, mild)
     assert policy.kept_taints(health, kept={TaintEffect.NO_EXECUTE}) == (severe,)
     assert policy.kept_taints(health, kept={TaintEffect.NONE}) is None
     assert policy.kept_taints(ChipHealth(network="down"), kept={TaintEffect.NO_EXECUTE}) == ()
