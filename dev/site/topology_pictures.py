@@ -17,7 +17,8 @@ from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.ascend.dcmi.types import ChipRef
+from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.kit.base.storage import PLUGIN_FOLDER_MODE
 from trio_npu_dra.lab.simulator import Severity, create_board, load_profile
 
@@ -83,7 +84,7 @@ async def _hold(state_folder: Path, scene: Scene) -> None:
     ledger = Ledger(state_folder)
     async with ledger.exclusive():
         for name, numbers in scene.held.items():
-            nodes = {f"npu-{number}": f"/dev/davinci{number}" for number in numbers}
+            chips = [_chip(number) for number in numbers]
             ledger.put(
                 Entry(
                     holder=Holder(
@@ -91,14 +92,32 @@ async def _hold(state_folder: Path, scene: Scene) -> None:
                     ),
                     state=EntryState.READY,
                     allocation=tuple(
-                        Allocated(requests=("npu",), pool=NODE, device=device) for device in nodes
+                        Allocated(requests=("npu",), pool=NODE, device=chip.name) for chip in chips
                     ),
                     devices=tuple(
-                        HeldDevice(device=device, family=ChipFamily.ASCEND_910B, nodes={node: node})
-                        for device, node in nodes.items()
+                        HeldDevice(
+                            device=chip.name,
+                            family=chip.family,
+                            nodes={chip.device_node: chip.device_node},
+                            chips=(chip,),
+                        )
+                        for chip in chips
                     ),
+                    edits={"cdiVersion": "0.5.0"},
                 )
             )
+
+
+def _chip(number: int) -> Chip:
+    return Chip(
+        ref=ChipRef(number, 0),
+        physical_id=number,
+        logic_id=number,
+        card_id=number,
+        device_id=0,
+        family=ChipFamily.ASCEND_910B,
+        chip_name="910B",
+    )
 
 
 def write_all() -> None:

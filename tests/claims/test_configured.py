@@ -263,23 +263,6 @@ async def test_a_reallocated_claim_has_its_new_config(node: NodeOnDisk) -> None:
     assert node.record("uid-a")["allocation"][0]["config"]["env"] == {"A": "2"}
 
 
-async def test_a_config_that_only_a_newer_version_knows_is_left_alone(
-    node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    """A start after a rollback renders nothing of it."""
-    del autojump_clock
-    store(node, env=env(A="1"))
-    assert await prepare(node, "a") == {"a": ""}
-    file = node.cdi_path("uid-a").read_bytes()
-    record = node.record("uid-a")
-    record["allocation"][0]["config"] = {"memory": "8Gi"}
-    (node.records_folder / "uid-a.json").write_text(json.dumps(record))
-
-    await start(node, nursery)
-
-    assert node.cdi_path("uid-a").read_bytes() == file
-
-
 async def test_a_claim_without_config_has_none_in_its_record(node: NodeOnDisk) -> None:
     """Nor does one whose config says what is so anyway: older versions know both."""
     for fields in ({}, {"driverMounts": True, "env": []}):

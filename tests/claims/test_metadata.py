@@ -216,22 +216,6 @@ async def test_the_repair_brings_files_back_and_removes_strays(
     assert read(node) == whole
 
 
-async def test_files_of_a_newer_version_stay(
-    node: NodeOnDisk, claims: NodeClaims, nursery: trio.Nursery
-) -> None:
-    """This one cannot read what they say, and the claim's containers may mount them."""
-    node.source.store(claim("a", result("npu-2")))
-    await claims.prepare([ref("a")])
-    before, path = mounts(node), file_of(node)
-    record = node.record("uid-a")
-    record["allocation"][0]["config"] = record["metadata"] = [1]
-    (node.state_folder / "claims/uid-a.json").write_text(json.dumps(record))
-    await nursery.start(keep_cdi_files, node.ledger(), node.cdi())
-
-    assert before == mounts(node) != {}
-    assert path.exists()
-
-
 async def test_files_after_a_power_cut(
     node: NodeOnDisk, claims: NodeClaims, nursery: trio.Nursery
 ) -> None:

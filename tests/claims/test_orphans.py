@@ -14,7 +14,6 @@ from trio.testing import MockClock
 from tests.claims.node import AT_ONCE, DRIVER, FakeClaims, NodeOnDisk, claim, ref, result
 from trio_npu_dra.agent.claims.orphans import OrphanedClaims
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
-from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.api.objects import ResourceClaim, ResourceClaimStatus
 from trio_npu_dra.kit.base import watchdog
@@ -261,20 +260,6 @@ async def test_a_claim_with_processes_on_its_npus_is_left_alone(
     busy.nodes = set()
     await trio.sleep(LATEST)
     assert node.record_uids() == set()
-
-
-async def test_a_holder_that_is_no_claim_is_not_looked_for(
-    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
-) -> None:
-    """A newer version's: it would never be found among the claims."""
-    del autojump_clock
-    async with busy.ledger.exclusive():
-        known = busy.ledger.by_uid["uid-a"]
-        busy.ledger.put(
-            replace(known, holder=known.holder._replace(kind=HolderKind.OTHER, name="pod"))
-        )
-    await trio.sleep(2 * LATEST)
-    assert node.record_uids() == {"uid-a", "uid-b"}
 
 
 async def test_a_question_about_a_claim_that_is_never_answered_is_stuck(

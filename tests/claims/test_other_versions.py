@@ -11,43 +11,53 @@ from trio.testing import MockClock
 
 from tests.claims.node import AT_ONCE, NodeOnDisk, ref
 from tests.claims.restarted import errors_in, prepare, start, unprepare
+from tests.claims.test_metadata import METADATA
+from trio_npu_dra.agent.claims.repair import keep_cdi_files
 
 
-def make_newer(node: NodeOnDisk, **changes: Any) -> None:
-    """Have claim a's record be of a newer version, for chips that this one does not know."""
+def change(node: NodeOnDisk, **changes: Any) -> None:
+    """Have claim a's record say something else."""
     path = node.records_folder / "uid-a.json"
-    wire = node.record("uid-a") | {"version": 3} | changes
-    wire["devices"][0]["family"] = "Ascend960"
-    path.write_text(json.dumps(wire))
+    path.write_text(json.dumps(node.record("uid-a") | changes))
 
 
-async def test_a_claim_with_chips_of_a_newer_version_is_answered_guarded_and_repaired(
+@pytest.mark.parametrize("verb", ["prepare", "unprepare"])
+@pytest.mark.parametrize(
+    "changes", [{"version": 3}, {"metadata": {"npu": 1}}, {"allocation": [{"by": "pool"}]}]
+)
+async def test_a_record_of_a_newer_version_costs_no_other_claim(
     two_claims: NodeOnDisk,
     nursery: trio.Nursery,
     autojump_clock: MockClock,
-    caplog: pytest.LogCaptureFixture,
+    changes: dict[str, Any],
+    verb: str,
 ) -> None:
-    """By the edits of its record, which are written back as they are."""
+    """It is set aside, its CDI file guards its NPU, and its own claim's calls still end well."""
     del autojump_clock
-    right = two_claims.cdi_path("uid-a").read_bytes()
-    make_newer(two_claims, shareFlag=True)
-    two_claims.cdi_path("uid-a").unlink()
+    given = two_claims.cdi_path("uid-a").read_bytes()
+    change(two_claims, **changes)
 
-    await start(two_claims, nursery)
+    await nursery.start(
+        keep_cdi_files, two_claims.ledger(), two_claims.cdi(), (), two_claims.board, METADATA
+    )
+    await trio.sleep(60)
 
-    assert errors_in(caplog) == []
-    assert two_claims.cdi_path("uid-a").read_bytes() == right
-    assert await prepare(two_claims, "a") == {"a": ""}
-    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
-    assert two_claims.record("uid-a")["shareFlag"] is True
-    assert await unprepare(two_claims, "a") == {"a": ""}
+    assert two_claims.cdi_path("uid-a").read_bytes() == given
+    assert await prepare(two_claims, "b") == {"b": ""}
+    assert "may be in use by the claim with UID uid-a" in (await prepare(two_claims, "c"))["c"]
+    if verb == "prepare":
+        assert await prepare(two_claims, "a") == {"a": ""}
+        assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+    else:
+        assert await unprepare(two_claims, "a") == {"a": ""}
+        assert await prepare(two_claims, "c") == {"c": ""}
 
 
 async def test_a_claim_with_steps_of_a_newer_version_is_answered_and_not_unprepared(
     two_claims: NodeOnDisk, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
     """This version cannot undo these steps: one clear error, and the NPU stays held."""
-    make_newer(two_claims, steps=["make-vnpu", "set-flag"])
+    change(two_claims, steps=["make-vnpu", "set-flag"])
     words = (
         "a newer version of the driver has prepared the claim with make-vnpu, set-flag, which this "
         "version cannot undo: install the newer version again"

@@ -96,7 +96,7 @@ async def test_the_id_of_a_lost_partition_is_given_to_no_other_claim(folders: Fo
 async def test_a_vnpu_is_removed_whatever_else_its_record_says(
     folders: FolderNode, part: str
 ) -> None:
-    """A newer version may say it in other words."""
+    """The copy of its record says which vNPU it is."""
     await folders.prepared()
     record = folders.disk.record("uid-a")
     if part == "another partition":

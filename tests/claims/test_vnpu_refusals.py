@@ -13,7 +13,6 @@ from trio.testing import MockClock
 from tests.claims.chip_folders import AWAY, Chips, FolderNode, quarter
 from tests.holds.entries import of_partition
 from trio_npu_dra.agent.handout.step_locks import StepLocks
-from trio_npu_dra.agent.holds.encoding import with_devices
 from trio_npu_dra.agent.holds.entry import Entry
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, NotReady
@@ -100,14 +99,6 @@ async def test_an_error_says_why_a_chip_is_not_cut(
     assert isinstance(refused.value, ClaimUnavailable) == (vnpus is not Refusing)
 
 
-async def test_a_chip_whose_facts_are_unknown_is_not_cut(folders: FolderNode) -> None:
-    """A newer version may have recorded them."""
-    ledger, again = await intended(folders)
-    devices = tuple(device._replace(chips=()) for device in again.devices)
-    with pytest.raises(ClaimUnavailable, match="no id of a vNPU is free"):
-        await folders.step(Chips, ledger).do(replace(again, devices=devices))
-
-
 async def intended(folders: FolderNode, **changes: Any) -> tuple[Ledger, Entry]:
     """The entry of claim a, whose partition is not cut yet, with other facts of that."""
     ledger = (await folders.prepared()).ledger
@@ -118,7 +109,7 @@ async def intended(folders: FolderNode, **changes: Any) -> tuple[Ledger, Entry]:
     partition = device.partition._replace(vnpu=None, **changes)
     devices = (device._replace(partition=partition),)
     async with ledger.exclusive():
-        return ledger, ledger.put(with_devices(known, devices, known.edits))
+        return ledger, ledger.put(replace(known, devices=devices))
 
 
 async def test_a_partition_that_was_never_cut_leaves_nothing(folders: FolderNode) -> None:

@@ -132,9 +132,6 @@ CASES = {
         pool=["npu-1"],
         served=ids(0, 2, 3),
     ),
-    "a chip that only a newer version's record has stays in the pool": Case(
-        text="0-1", claims=[of_claim(1, kind=HolderKind.OTHER)], served=ids(0)
-    ),
     "a chip whose pod's record is not understood is not given out": Case(
         text="0-1", claims=[of_claim(1, kind=HolderKind.POD)], served=ids(0)
     ),
@@ -224,14 +221,13 @@ def test_a_pods_device_is_as_healthy_as_its_chip_is_now() -> None:
     assert [(one.id, one.is_healthy) for one in found] == [("Ascend910-2", False)]
 
 
-def test_a_record_of_a_newer_version_tells_no_device() -> None:
-    """Its share has no number, or its device no chip."""
+def test_a_record_whose_share_is_no_number_tells_no_device() -> None:
+    """As a person may write it."""
     entry = given(1, share=0).entry()
     assert ResourceDevice.of_entry(entry) == given(1, share=0)
-    (allocated,), (device,) = entry.allocation, entry.devices
+    (allocated,) = entry.allocation
     odd = replace(entry, allocation=(allocated._replace(share_id="x"),))
-    unknown = replace(entry, devices=(device._replace(chips=()),))
-    assert ResourceDevice.of_entry(odd) is ResourceDevice.of_entry(unknown) is None
+    assert ResourceDevice.of_entry(odd) is None
 
 
 def test_a_resource_stays_until_its_last_pod_has_ended() -> None:

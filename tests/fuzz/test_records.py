@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any, Final
@@ -9,13 +10,17 @@ from typing import Any, Final
 import pytest
 import trio
 from hypothesis import example, given
+from hypothesis import strategies as st
 
 from dev.fuzz.entries import Entries, Kind, entries, lay_out
 from dev.fuzz.values import documents
 from dev.rig.waiting import HANG_SECONDS
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
+from tests.claims.test_metadata import METADATA
+from tests.holds.entries import entry
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.holds.encoding import encode, parse
+from trio_npu_dra.agent.report.claim_status import device_statuses
 from trio_npu_dra.kit.base.errors import RecordCorrupt
 
 GOOD: Final[dict[str, Any]] = {
@@ -24,23 +29,30 @@ GOOD: Final[dict[str, Any]] = {
     "claim": {"namespace": "default", "name": "x", "uid": "uid-x"},
     "devices": [
         {
-            "requests": ["npu"],
-            "pool": "node-1",
             "device": "npu-2",
-            "adminAccess": False,
             "family": "Ascend910B",
             "deviceNodes": {"/dev/davinci2": "/dev/davinci2"},
         }
     ],
     "kind": "ResourceClaim",
-    "state": "undoing",
-    "steps": ["make"],
-    "allocation": [
-        {"requests": ["npu"], "pool": "node-1", "device": "npu-2", "adminAccess": False},
-    ],
-    "chips": {"npu-2": [{"physicalId": 2, "logicId": 2, "cardId": 2, "deviceId": 0}]},
+    "state": "ready",
+    "steps": [],
+    "allocation": [{"requests": ["npu"], "pool": "node-1", "device": "npu-2"}],
+    "chips": json.loads(encode(entry("uid-x", 2)))["chips"],
     "edits": {"cdiVersion": "0.5.0", "devices": [{"containerEdits": {"deviceNodes": []}}]},
+    "metadata": {
+        "npu": {
+            "metadata": {"name": "x", "generation": 1},
+            "requests": [{"name": "npu", "devices": [{"name": "npu-2", "attributes": {}}]}],
+        }
+    },
 }
+PARTS: Final[dict[str, Any]] = {
+    "pieces": {"npu-2": {"template": "vir05_1c_8g", "vnpu": 100, "chipNode": "/dev/davinci2"}},
+    "steps": ["vnpu"],
+}
+STATES: Final = [GOOD, GOOD | {"state": "undoing"}, GOOD | {"version": 3}, GOOD | PARTS]
+ANY: Final = st.sampled_from(STATES).flatmap(documents)
 NAMES: Final = (
     *("uid-x.json", "uid-x.json.aside", "uid-y.json.aside", "uid-y.json", "x.json", ".json"),
     *(".uid-x.json.0a1b2c3d", ".trash", "serialize.lock", ".json.aside", "..json", "\udcff.json"),
@@ -55,22 +67,22 @@ def node(place: Path) -> NodeOnDisk:
     return node
 
 
-@given(content=documents(GOOD))
+@given(content=ANY)
 def test_any_content_is_a_record_or_a_corrupt_one(content: bytes) -> None:
     """A record that was read can be written and reads the same; the error is one short line."""
     try:
-        entry = parse(content, uid="uid-x")
+        found = parse(content, uid="uid-x")
     except RecordCorrupt as error:
         words = str(error)
         assert len(words) < 1000 + 10 * len(content)
     else:
-        assert entry.uid == "uid-x"
-        again = parse(encode(entry), uid="uid-x")
-        assert again.holds == entry.holds
-        assert encode(again) == encode(entry)  # NaN in an unknown field is null from then on
+        assert found.uid == "uid-x"
+        again = parse(encode(found), uid="uid-x")
+        assert again.holds == found.holds
+        assert encode(again) == encode(found)  # NaN in a free field is null from then on
 
 
-@given(there=entries(NAMES, documents(GOOD)))
+@given(there=entries(NAMES, ANY))
 @example(there={"uid-x.json": (Kind.FIFO, b"")})
 @example(there={"\udcff.json": (Kind.FILE, b"")})
 @example(there={".trash": (Kind.FULL_FOLDER, b"")})
@@ -86,7 +98,10 @@ async def _live_with(node: NodeOnDisk, there: Entries) -> None:
         assert await _prepare(node, "a") == ""
         lay_out(node.records_folder, there)
         for is_first in (True, False):
-            await Repair(node.ledger(), node.cdi()).reconcile(is_first=is_first)
+            ledger = node.ledger()
+            await Repair(ledger, node.cdi(), (), node.board, METADATA).reconcile(is_first=is_first)
+            for one in ledger.by_uid.values():
+                device_statuses(one, node.board.value, driver_name="npu.huawei.com")
         assert "uid-a" in node.cdi_uids()
         assert await _prepare(node, "b") == ""
         assert await _prepare(node, "a") == ""

@@ -31,7 +31,7 @@ def chip(number: int, family: ChipFamily = ChipFamily.ASCEND_910B) -> Chip:
     )
 
 
-def held(device: str, *numbers: int, is_known: bool = True) -> HeldDevice:
+def held(device: str, *numbers: int) -> HeldDevice:
     """A device of some chips; of several it is a module."""
     family = ChipFamily.ASCEND_910_A3 if len(numbers) > 1 else ChipFamily.ASCEND_910B
     nodes = [f"/dev/davinci{number}" for number in numbers]
@@ -39,7 +39,7 @@ def held(device: str, *numbers: int, is_known: bool = True) -> HeldDevice:
         device=device,
         family=family,
         nodes=dict(zip(nodes, nodes, strict=True)),
-        chips=tuple(chip(number, family) for number in numbers) if is_known else (),
+        chips=tuple(chip(number, family) for number in numbers),
     )
 
 

@@ -123,7 +123,7 @@ def check_partitions(allocation: Iterable[Allocated], offers: Iterable[Offer]) -
     partitions = {offer.name: offer.partition for offer in offers if offer.partition is not None}
     for given in allocation:
         partition = partitions.get(given.device)
-        if partition is not None and given.config is not None and given.config.shared:
+        if partition is not None and given.config.shared:
             raise InvalidOpaqueConfig(
                 f"sharing.strategy=Shared is not possible for device {given.device}: the Ascend "
                 "driver gives a vNPU to one container; ask for a whole NPU, or a partition for each"

@@ -38,7 +38,7 @@ def shared_claim(claim: ResourceClaim, *, driver_name: str, pool_name: str) -> S
         given.device
         for given in allocation
         if not given.admin_access and given.share_id is None
-        if given.config is not None and not given.config.shared
+        if not given.config.shared
     )
     if not devices:
         return None

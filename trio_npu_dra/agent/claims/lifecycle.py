@@ -36,13 +36,11 @@ from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, sit
 from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.handout.exclusion import refuse_if_held
 from trio_npu_dra.agent.handout.step_locks import PATIENCE_SECONDS, StepLocks
-from trio_npu_dra.agent.holds.encoding import with_devices
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.base.device_metadata import renewed
 from trio_npu_dra.kit.base.errors import (
-    ClaimUnavailable,
     DeviceHeld,
     DriverError,
     HoldGone,
@@ -252,7 +250,7 @@ class ClaimLifecycle:
                 entry = self._ledger.put(replace(entry, steps=(*entry.steps, step.name)))
             yield partial(step.do, entry)
             entry = self._ledger.entry(entry.uid)  # the step may have recorded a result
-        self._write_cdi(entry)
+        self._cdi.write_all(entry)
         if entry.state is EntryState.READY:
             return entry
         return self._ledger.put(replace(entry, state=EntryState.READY, doubted=False))
@@ -330,32 +328,23 @@ class ClaimLifecycle:
 
     def _show(self, entry: Entry, plan: ClaimPlan | None) -> Entry:
         """Bring record and CDI file up to the newest facts of the held chips."""
-        if plan is not None and plan.entry.edits is not None:
+        if plan is not None:
             found = plan.entry
-            is_new = found.edits != entry.edits or not entry.knows_its_chips
             # Other chips may have the names now, and a pod may use the held ones. The facts of
             # vNPUs come from a step, not from a plan.
             is_held = _held_objects(found) == _held_objects(entry) and not entry.outlasts_boot
-            if is_new and is_held and (plan.is_fresh or entry.edits is None):
+            if found.edits != entry.edits and is_held and plan.is_fresh:
                 metadata = renewed(entry.metadata, found.metadata)
-                entry = with_devices(entry, found.devices, found.edits)
-                entry = self._ledger.put(replace(entry, metadata=metadata))
+                found = replace(entry, devices=found.devices, edits=found.edits, metadata=metadata)
+                entry = self._ledger.put(found)
         if plan is not None and entry.doubted:
             entry = self._ledger.put(replace(entry, doubted=False))
-        self._write_cdi(entry)
+        self._cdi.write_all(entry)
         return entry
 
     def _has_steps(self, uid: str) -> bool:
         entry = self._ledger.by_uid.get(uid)
         return entry is not None and bool(entry.steps)
-
-    def _write_cdi(self, entry: Entry) -> None:
-        if entry.edits is None:
-            raise ClaimUnavailable(
-                f"the record of claim {entry} does not say what its containers get, and its NPUs "
-                "are not known yet: it must wait"
-            )
-        self._cdi.write_all(entry)
 
 
 def _held_objects(entry: Entry) -> list[object]:

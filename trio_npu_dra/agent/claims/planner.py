@@ -120,7 +120,7 @@ class ClaimPlanner:
             claim, ref, driver_name=self.driver_name, pool_name=self.pool_name
         )
         known = self._ready(ref.uid, allocation)
-        if known is not None and known.knows_its_chips:
+        if known is not None:
             return ClaimPlan(entry=known, is_fresh=False)
         if trio.current_time() - look.since >= _LOOK_SECONDS:
             look = self.look()
@@ -144,7 +144,6 @@ class ClaimPlanner:
             entry is not None
             and entry.state is EntryState.READY
             and entry.allocation == allocation
-            and entry.edits is not None
             and all(self._exists(path) for path in entry.given_nodes)
         )
         return entry if is_answer else None
@@ -182,7 +181,7 @@ class ClaimPlanner:
             metadata=metadata,
         )
 
-    def _held(self, offer: Offer, config: EffectiveConfig | None) -> HeldDevice:
+    def _held(self, offer: Offer, config: EffectiveConfig) -> HeldDevice:
         first, partition = offer.chips[0], offer.partition
         nodes: tuple[DeviceNode, ...] = ()
         if partition is None:

@@ -133,7 +133,7 @@ class Repair:
                 # The contents are read at the first look and after an error only: two versions
                 # would else rewrite each other's files in turns.
                 is_doubtful = is_first or is_changed or uid in self._problems
-                if is_doubtful or not is_there or entry.edits is None:
+                if is_doubtful or not is_there:
                     self._rewrite(self._ledger.entry(uid), is_first=is_first)
         with _noted(problems, "hooks"):
             self._cdi.remove_unused_hooks(one.edits for one in self._ledger.by_uid.values())
@@ -150,16 +150,15 @@ class Repair:
 
     def _rewrite(self, entry: Entry, *, is_first: bool) -> None:
         """Write a claim's files."""
-        # A start renders what the host has now, such as a new Ascend driver. Later the record
-        # decides, as it does for devices that only a newer version knows.
-        is_rendered = is_first or entry.edits is None
-        if is_rendered and all(device.can_be_rendered for device in entry.devices):
+        # A start renders what the host has now, such as a new Ascend driver; later the record
+        # decides.
+        if is_first:
             edits = self._cdi.render(
                 entry.uid, entry.devices, allocation=entry.allocation, metadata=entry.metadata
             )
             if edits != entry.edits:
                 entry = self._ledger.put(replace(entry, edits=edits))
-        if entry.edits is not None and self._cdi.write_all(entry):
+        if self._cdi.write_all(entry):
             log.warning(
                 "CDI file was missing or wrong and is rewritten",
                 extra={"claim": str(entry), "uid": entry.uid},

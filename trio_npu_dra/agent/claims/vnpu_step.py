@@ -8,14 +8,13 @@ Therefore the id is chosen here, not by the library (docs/decisions/vnpu-ids.md)
 import logging
 from collections.abc import Collection
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import trio
 
 from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.handout.step_locks import StepLocks
-from trio_npu_dra.agent.holds.encoding import with_devices
 from trio_npu_dra.agent.holds.entry import Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
@@ -229,7 +228,7 @@ class VnpuStep:
             ClaimUnavailable: All are taken, or the chip cannot be cut at all.
         """
         device = part.device
-        split = split_of(device.chips[0]) if device.chips else None
+        split = split_of(device.chips[0])
         async with self.ledger.exclusive():
             known = self._recorded()
         known |= self.vnpus.known(device.chip_node).keys()  # gone, but the Board would mix them up
@@ -249,7 +248,7 @@ class VnpuStep:
             DevicesUnknown: The chip cannot tell whether it exists.
         """
         device, template = part.device, part.partition.template
-        node = self.vnpus.place_of(device.chips[0]) if device.chips else device.chip_node
+        node = self.vnpus.place_of(device.chips[0])
         if node is None:
             return
         async with self._alone(node):
@@ -322,7 +321,7 @@ class VnpuStep:
                 edits = self.cdi.render(
                     now.uid, devices, allocation=now.allocation, metadata=now.metadata
                 )
-            self.ledger.put(with_devices(now, devices, edits))
+            self.ledger.put(replace(now, devices=devices, edits=edits))
 
     async def _busy_text(self, part: _Part, error: Busy) -> str:
         """Why a partition cannot be cut now, for the pod's owner."""

@@ -69,7 +69,6 @@ def resource_devices(
         found.setdefault(resource, [])
         holders = holds_of({chip.device_node}, holds)
         mine = [one for one in given if one.chip.device_node == chip.device_node]
-        # A claim, or a holder that only a newer version knows, keeps its chip in the pool.
         is_claimed = any(hold.holder.kind is not HolderKind.POD for hold in holders)
         is_free = chip.device_node in unused and not chip.gone and not holders
         if is_claimed or not (mine or is_free):

@@ -25,10 +25,10 @@ class ResourceDevice:
 
     @classmethod
     def of_entry(cls, entry: Entry) -> Self | None:
-        """The device in a pod's record; None if only a newer version understands the record."""
+        """The device in a pod's record; None if its share is no number."""
         (given, *_), (device, *_) = entry.allocation, entry.devices
         share = given.share_id
-        if not device.chips or not (share is None or share.isdecimal()):
+        if not (share is None or share.isdecimal()):
             return None
         return cls(
             resource=given.pool,

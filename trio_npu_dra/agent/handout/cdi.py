@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG
 from trio_npu_dra.agent.config.model import ContainerLibraries
 from trio_npu_dra.agent.handout import library_hook
 from trio_npu_dra.agent.handout.library_hook import LibraryHook
@@ -76,7 +75,7 @@ class DriverFiles:
 
 def _visible_devices(devices: Iterable[HeldDevice]) -> str:
     """The one value of ASCEND_VISIBLE_DEVICES for all devices of a claim."""
-    if any((device.config or DEFAULT_CONFIG).visible_devices == "void" for device in devices):
+    if any(device.config.visible_devices == "void" for device in devices):
         # An Ascend container runtime below us takes the last assignment, so this one overrides the
         # image's: the runtime adds nothing to what the claim gives.
         return "void"
@@ -205,7 +204,7 @@ class CdiFolder(CdiFiles):
 
         Args:
             uid: The claim.
-            devices: Its devices, at least one and none twice, of known families.
+            devices: Its devices, at least one and none twice.
             files: What the host has; without it the host is asked now.
             allocation: The claim's shares of devices, each with a name of its own; without it, the
                 claim has each device as a whole.
@@ -215,7 +214,7 @@ class CdiFolder(CdiFiles):
             DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
         """
         files = files or DriverFiles(self.host)
-        families = dict.fromkeys(device.family for device in devices if device.family)
+        families = dict.fromkeys(device.family for device in devices)
         shared_nodes = dict.fromkeys(node for family in families for node in files.nodes(family))
         chips = _numbers(node for device in devices for node in device.held_nodes)
         mounts = {
@@ -261,12 +260,12 @@ class CdiFolder(CdiFiles):
         files: DriverFiles,
     ) -> tuple[Edits, ...]:
         """The edits that a device's config asks for, in parts that are compared one by one."""
-        config, family = device.config or DEFAULT_CONFIG, device.family
-        driver_files = mounts[family] if config.driver_mounts and family else ()
-        bus_files = files.ub_mounts(family) if config.ub_files and family else ()
+        config, family = device.config, device.family
+        driver_files = mounts[family] if config.driver_mounts else ()
+        bus_files = files.ub_mounts(family) if config.ub_files else ()
         topology = None
         # The file is one of the Ascend driver's, and a variable of the config overrides ours.
-        if config.driver_mounts and device.chips and _TOPOLOGY not in dict(config.env):
+        if config.driver_mounts and _TOPOLOGY not in dict(config.env):
             topology = files.topology_file(device.chips[0])
         return (
             self.libraries.edits(config.container_libraries),

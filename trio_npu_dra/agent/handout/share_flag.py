@@ -327,7 +327,7 @@ def flags_set_by_driver(state_folder: Path) -> AbstractSet[str]:
 
 def _shared_nodes(entry: Entry) -> frozenset[str]:
     """The host device nodes of chips that several containers may use, by shares or by config."""
-    by_config = {device.device for device in entry.devices if device.shared}
+    by_config = {device.device for device in entry.devices if device.config.shared}
     return frozenset(
         node
         for hold in entry.holds

@@ -1,8 +1,8 @@
-"""One holder's record as the content of a file, of this version or of a newer one.
+"""One holder's record as the content of a file.
 
 | field | value |
 |---|---|
-| `version` | of the format: 2, or a higher one that a newer version wrote |
+| `version` | of the format: 2; a record of a newer one cannot be read |
 | `bootId` | the boot of the node in which it was written; empty when unknown |
 | `claim` | namespace, name and UID of the holder |
 | `kind` | of the holder |
@@ -12,23 +12,30 @@
 | `chips` | of each device; their facts have the names of `ascend.model.Chip` |
 | `pieces` | for each device that is a partition: which partition, and of which chip |
 | `steps` | that were begun |
-| `edits` | the CDI spec |
+| `edits` | the CDI spec; null for what has no file of its own |
 | `metadata` | what containers can read of its devices, by request; absent if nothing |
 | `doubted` | true if nobody seems to need it |
 
-Without `claim` and `devices` it is no record. All else may be of a newer version: this one uses the
-fields that it understands to answer and to guard, and writes all others back.
+`parse` looks at all that is used of a record, so no other code meets a part of another form. Fields
+that are not in the table are left out when the record is written again.
 """
 
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticCustomError, to_json
 
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.agent.config.model import ContainerLibraries, VisibleDevices
@@ -37,11 +44,13 @@ from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.base import storage
-from trio_npu_dra.kit.base.device_metadata import Documents
 from trio_npu_dra.kit.base.errors import RecordCorrupt, RecordRefused
 
 FORMAT: Final = 2
 _MOST: Final = storage.SIZE_LIMIT - (64 << 10)  # bytes; it can grow, and is read all the same
+
+_Node = Annotated[str, Field(pattern=r"^/dev/[A-Za-z0-9_./-]+$")]
+_Request = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 
 
 class _Wire(BaseModel):
@@ -56,24 +65,8 @@ class _WireHolder(_Wire):
 
 class _WireDevice(_Wire):
     device: str
-    family: str | None = None  # of a newer version perhaps
-    device_nodes: dict[str, str]
-
-
-class _WireRecord(_Wire):
-    version: int = Field(ge=FORMAT)
-    boot_id: str = ""
-    claim: _WireHolder
-    devices: tuple[_WireDevice, ...] = Field(min_length=1)
-
-    @field_validator("devices")
-    @classmethod
-    def _once(cls, devices: tuple[_WireDevice, ...]) -> tuple[_WireDevice, ...]:
-        names = [device.device for device in devices]
-        twice = {name for name in names if names.count(name) > 1}
-        if twice:
-            raise ValueError(f"{', '.join(sorted(twice))} is there twice")
-        return devices
+    family: ChipFamily
+    device_nodes: dict[str, _Node]
 
 
 class _WireConfig(_Wire):
@@ -93,18 +86,72 @@ class _WireAllocated(_Wire):
     device: str
     admin_access: bool = False
     share_id: str | None = None
-    config: Any = None
+    config: _WireConfig | None = None
 
 
 class _WirePartition(_Wire):
     template: str
     number: int | None = None
     vnpu: int | None = None
-    chip_node: str
+    chip_node: _Node
 
 
-_METADATA: Final = TypeAdapter(dict[str, dict[str, Any]], config=ConfigDict(defer_build=True))
-_ALLOCATION: Final = TypeAdapter(tuple[_WireAllocated, ...], config=ConfigDict(defer_build=True))
+class _WireRecord(_Wire):
+    version: int = Field(ge=FORMAT)
+    boot_id: str = ""
+    claim: _WireHolder
+    kind: HolderKind = HolderKind.CLAIM
+    state: EntryState
+    allocation: tuple[_WireAllocated, ...]
+    devices: tuple[_WireDevice, ...] = Field(min_length=1)
+    chips: dict[str, tuple[Any, ...]]
+    pieces: dict[str, _WirePartition] = {}
+    steps: tuple[str, ...] = ()
+    edits: dict[str, Any] | None = None
+    metadata: dict[_Request, Any] = {}
+    doubted: bool = False
+
+    @field_validator("version")
+    @classmethod
+    def _known(cls, version: int) -> int:
+        if version > FORMAT:
+            words = "{version} is of a newer driver, this one knows {known}"
+            raise PydanticCustomError("newer", words, {"version": version, "known": FORMAT})
+        return version
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        names = [device.device for device in self.devices]
+        allocated = {given.device for given in self.allocation}
+        if len({*names}) < len(names) or {*names} != allocated:
+            raise PydanticCustomError("devices", "devices are not those of the allocation, once")
+        if not all(map(self.chips.get, names)):
+            raise PydanticCustomError("chips", "chips lack those of a device")
+        # A pod of a device plugin has no file of its own, a leftover needs none.
+        if not (self.edits or self.kind is HolderKind.POD or self.state is EntryState.UNDOING):
+            raise PydanticCustomError("edits", "edits are missing")
+        return self
+
+
+class _WireAbout(_Wire):
+    name: str
+    generation: int
+
+
+class _WireNamed(_Wire):
+    name: str
+
+
+class _WireRequest(_Wire):
+    devices: tuple[_WireNamed, ...]
+
+
+class _WireDocument(_Wire):
+    """What is used of the metadata of a request (`claims.metadata`, `kit.base.device_metadata`)."""
+
+    metadata: _WireAbout
+    pod_claim_name: str | None = None
+    requests: tuple[_WireRequest]
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -114,167 +161,86 @@ def parse(data: bytes, *, uid: str) -> Entry:
     """Read the record of the holder *uid*.
 
     Raises:
-        RecordCorrupt: It is no record, or one of another holder.
+        RecordCorrupt: It is no record, one of another holder, or of a newer version.
     """
-    record, stored = _record(data, uid), from_json(data)
-    kind, edits = stored.get("kind", HolderKind.CLAIM), stored.get("edits")
-    allocation, devices = _devices(record, stored)
+    record = _record(data, uid)
+    configs = {given.device: _config(given.config) for given in record.allocation}
+    with _told():
+        chips = {name: _chips().validate_python(of) for name, of in record.chips.items()}
+        for document in record.metadata.values():
+            _WireDocument.model_validate(document)
     return Entry(
         holder=Holder(
-            kind=next((one for one in HolderKind if one == kind), HolderKind.OTHER),
+            kind=record.kind,
             namespace=record.claim.namespace,
             name=record.claim.name,
             uid=uid,
         ),
-        state=_state(stored),
-        allocation=allocation,
-        devices=devices,
-        steps=_steps(stored),
-        edits=edits if isinstance(edits, dict) else None,
-        metadata=_metadata(stored),
+        state=record.state,
+        allocation=tuple(
+            Allocated(**given.model_dump() | {"config": configs[given.device]})
+            for given in record.allocation
+        ),
+        devices=tuple(
+            HeldDevice(
+                device=one.device,
+                family=one.family,
+                nodes=one.device_nodes,
+                chips=chips[one.device],
+                config=configs[one.device],
+                **_partition(record.pieces.get(one.device)),
+            )
+            for one in record.devices
+        ),
+        steps=record.steps,
+        edits=record.edits,
+        metadata=record.metadata,
         boot_id=record.boot_id,
-        doubted=stored.get("doubted") is True,
-        stored=stored,
+        doubted=record.doubted,
     )
 
 
 def _record(data: bytes, uid: str) -> _WireRecord:
-    """What makes it a record of the holder; all else may be as it likes."""
     if not data:
         raise RecordCorrupt("it is empty")
-    try:
+    with _told():
         record = _WireRecord.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise RecordCorrupt(f"{_age(data)}{place}: {first['msg']}") from None
     if record.claim.uid != uid:
         raise RecordCorrupt(f"claim.uid={record.claim.uid!r} does not fit the file's name")
     return record
 
 
-def _age(data: bytes) -> str:
-    """Say that a record has a newer format, if it has."""
-    stored = None
-    with suppress(ValueError):
-        stored = from_json(data)
-    version = stored.get("version") if isinstance(stored, dict) else None
-    is_newer = isinstance(version, int) and version > FORMAT
-    return f"format {version} is of a newer driver, this one knows {FORMAT}: " if is_newer else ""
-
-
-def _state(stored: Mapping[str, Any]) -> EntryState:
-    # One of a newer version counts as ready: its hold is more likely in use than half made.
-    return next((one for one in EntryState if one == stored.get("state")), EntryState.READY)
-
-
-def _steps(stored: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the steps; a name that no step has for each in another form."""
-    steps = stored.get("steps", [])
-    listed = steps if isinstance(steps, list) else [steps]
-    return tuple(step if isinstance(step, str) else repr(step) for step in listed)
-
-
-def _metadata(stored: Mapping[str, Any]) -> Documents:
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say in one line which field is wrong."""
     try:
-        return _METADATA.validate_python(stored.get("metadata", {}))
-    except ValidationError:
-        return {}
+        yield
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise RecordCorrupt(f"{place}: {first['msg']}") from None
 
 
-def _devices(
-    record: _WireRecord, stored: Mapping[str, Any]
-) -> tuple[tuple[Allocated, ...], tuple[HeldDevice, ...]]:
-    """The allocation, empty where it is not understood, and the devices that it gives.
-
-    Partitions are kept as far as they can be read, because they have to be removed.
-    """
-    partitions = _known_partitions(stored)
-    by_name = {
-        one.device: HeldDevice(
-            device=one.device,
-            family=next((family for family in ChipFamily if family == one.family), None),
-            nodes=one.device_nodes,
-            config=None,
-            **partitions.get(one.device, {}),
-        )
-        for one in record.devices
-    }
-    try:
-        given = _ALLOCATION.validate_python(stored.get("allocation"))
-    except ValidationError:
-        given = ()
-    names = dict.fromkeys(one.device for one in given)
-    if not names or not names.keys() <= by_name.keys():
-        return (), tuple(by_name.values())
-    chips = stored.get("chips")
-    known = chips if isinstance(chips, dict) else {}
-    configs = {one.device: _config(one.config) for one in given}
-    allocation = tuple(
-        Allocated(**one.model_dump() | {"config": configs[one.device]}) for one in given
-    )
-    devices = tuple(
-        by_name[name]._replace(chips=_known_chips(known.get(name)), config=configs[name])
-        for name in names
-    )
-    return allocation, devices
-
-
-def _config(given: Any) -> EffectiveConfig | None:
-    """The effective config; None where that is not understood."""
-    if given is None:
+def _config(known: _WireConfig | None) -> EffectiveConfig:
+    if known is None:
         return DEFAULT_CONFIG
-    try:
-        known = _WireConfig.model_validate(given)
-    except ValidationError:
-        return None
     return EffectiveConfig(**known.model_dump() | {"env": tuple(known.env.items())})
 
 
-def _known_partitions(stored: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The fields of `HeldDevice` about partitions, by device, as far as they are understood."""
-    pieces = stored.get("pieces")
-    found = {}
-    for name, item in pieces.items() if isinstance(pieces, dict) else ():
-        with suppress(ValidationError):
-            one = _WirePartition.model_validate(item)
-            partition = Partition(template=one.template, number=one.number, vnpu=one.vnpu)
-            found[name] = {"partition": partition, "chip_node": one.chip_node}
-    return found
-
-
-def _known_chips(given: Any) -> tuple[Chip, ...]:
-    """The chips of one device; none where one of them is not understood."""
-    try:
-        return _chips().validate_python(given)
-    except ValidationError:
-        return ()
+def _partition(piece: _WirePartition | None) -> dict[str, Any]:
+    """The fields of `HeldDevice` about a partition."""
+    if piece is None:
+        return {}
+    partition = Partition(template=piece.template, number=piece.number, vnpu=piece.vnpu)
+    return {"partition": partition, "chip_node": piece.chip_node}
 
 
 # --- writing -------------------------------------------------------------------------------------
 
 
 def encode(entry: Entry) -> bytes:
-    """The file's content, with all fields that were read and are not known here."""
-    stored = entry.stored
-    wire = {**_whole(entry), **stored}
-    version = stored.get("version")
-    wire["version"] = max(FORMAT, version) if isinstance(version, int) else FORMAT
-    wire["bootId"] = entry.boot_id
-    if _state(stored) is not entry.state:
-        wire["state"] = entry.state
-    if _steps(stored) != entry.steps:
-        wire["steps"] = list(entry.steps)
-    if entry.edits is not None:
-        wire["edits"] = entry.edits
-    if entry.metadata:
-        wire["metadata"] = entry.metadata
-    elif _metadata(stored):  # what is not understood stays, as above
-        del wire["metadata"]
-    wire.pop("doubted", None)
-    if entry.doubted:
-        wire["doubted"] = True
-    return to_json(wire, inf_nan_mode="null") + b"\n"
+    """The file's content."""
+    return to_json(_wire(entry), inf_nan_mode="null") + b"\n"
 
 
 def checked(entry: Entry) -> bytes:
@@ -302,7 +268,7 @@ def checked(entry: Entry) -> bytes:
 
 
 def _largest_part(entry: Entry) -> str:
-    env = sum(len(to_json(given.config.env)) for given in entry.allocation if given.config)
+    env = sum(len(to_json(given.config.env)) for given in entry.allocation)
     edits = len(to_json(entry.edits))
     if env > edits:
         return (
@@ -312,16 +278,7 @@ def _largest_part(entry: Entry) -> str:
     return f"{edits} of them are its CDI spec"
 
 
-def with_devices(
-    entry: Entry, devices: tuple[HeldDevice, ...], edits: Mapping[str, Any] | None
-) -> Entry:
-    """The entry with newly read facts of its devices."""
-    found = {"devices", "chips", "pieces"}
-    stored = {key: value for key, value in entry.stored.items() if key not in found}
-    return replace(entry, devices=devices, edits=edits, stored=stored)
-
-
-def _whole(entry: Entry) -> dict[str, Any]:
+def _wire(entry: Entry) -> dict[str, Any]:
     return {
         "version": FORMAT,
         "bootId": entry.boot_id,
@@ -364,11 +321,13 @@ def _whole(entry: Entry) -> dict[str, Any]:
             for device in entry.devices
         ],
         "edits": entry.edits,
+        **({"metadata": entry.metadata} if entry.metadata else {}),
+        **({"doubted": True} if entry.doubted else {}),
     }
 
 
-def _config_wire(config: EffectiveConfig | None) -> dict[str, Any]:
-    if config is None or config == DEFAULT_CONFIG:
+def _config_wire(config: EffectiveConfig) -> dict[str, Any]:
+    if config == DEFAULT_CONFIG:
         return {}
     wire = _WireConfig(**config._asdict() | {"env": dict(config.env)})
     # An older version understands it as long as no field is written that it does not know.

@@ -30,8 +30,7 @@ class Allocated(NamedTuple):
         device: Its name in the pool.
         admin_access: Whether the holder is an observer.
         share_id: Its share, where the device is allocated several times.
-        config: The effective config, equal for all accesses to the device; None if only a newer
-            version understands it.
+        config: The effective config, equal for all accesses to the device.
     """
 
     requests: tuple[str, ...]
@@ -39,7 +38,7 @@ class Allocated(NamedTuple):
     device: str
     admin_access: bool = False
     share_id: str | None = None
-    config: EffectiveConfig | None = DEFAULT_CONFIG
+    config: EffectiveConfig = DEFAULT_CONFIG
 
 
 class HeldDevice(NamedTuple):
@@ -47,33 +46,22 @@ class HeldDevice(NamedTuple):
 
     Attributes:
         device: Its name in the pool.
-        family: The generation of its chips; None for one that this version does not know.
+        family: The generation of its chips.
         nodes: Device nodes: the container's path to the host's path. A partition that is not cut
             yet has none.
-        chips: Its chips as they were when it was allocated, without health. Empty if a newer
-            version wrote facts of them that this one does not understand.
+        chips: Its chips as they were when it was allocated, without health; at least one.
         config: That of its allocation.
         partition: The partition of its chip; None for all of its chips.
         chip_node: The host's device node of a partition's chip; empty without a partition.
     """
 
     device: str
-    family: ChipFamily | None
+    family: ChipFamily
     nodes: Mapping[str, str]
-    chips: tuple[Chip, ...] = ()
-    config: EffectiveConfig | None = DEFAULT_CONFIG
+    chips: tuple[Chip, ...]
+    config: EffectiveConfig = DEFAULT_CONFIG
     partition: Partition | None = None
     chip_node: str = ""
-
-    @property
-    def shared(self) -> bool:
-        """Whether several containers may use it at once."""
-        return self.config is not None and self.config.shared
-
-    @property
-    def can_be_rendered(self) -> bool:
-        """Whether this version can render its CDI edits."""
-        return self.family is not None and self.config is not None
 
     @property
     def held_nodes(self) -> frozenset[str]:
@@ -92,12 +80,12 @@ class Entry:
         devices: Each device of the allocation once, in its order.
         steps: Names of the steps that were begun, in order. While the entry is *intended* the last
             may be half done; while it is *undoing*, any.
-        edits: The CDI spec that containers get; None if a newer version wrote another form of it.
+        edits: The CDI spec that containers get; None for pods, which have one file together, and
+            for leftovers.
         metadata: What containers can read of its devices.
         boot_id: The boot of the node in which it was written; empty when unknown.
         doubted: Whether the last look found no pod or claim that needs it (`claims.orphans`), and
             no call has prepared it since.
-        stored: The record as it was read, with the fields that this version does not know.
     """
 
     holder: Holder
@@ -109,7 +97,6 @@ class Entry:
     metadata: Documents = field(default_factory=dict)
     boot_id: str = ""
     doubted: bool = False
-    stored: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def uid(self) -> str:
@@ -119,11 +106,6 @@ class Entry:
     def __str__(self) -> str:
         """The holder's name."""
         return str(self.holder)
-
-    @property
-    def knows_its_chips(self) -> bool:
-        """Whether there are facts of all chips, except those that only a newer version knows."""
-        return all(device.chips or device.family is None for device in self.devices)
 
     @property
     def device_names(self) -> list[str]:
@@ -151,7 +133,7 @@ class Entry:
                 holder=self.holder,
                 device=device.device,
                 nodes=device.held_nodes,
-                observer=bool(given) and not own,  # an allocation that is not understood guards
+                observer=not own,
                 partition=device.partition,
             )
             found += [hold._replace(share=each.share_id) for each in own] or [hold]

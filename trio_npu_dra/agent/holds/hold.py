@@ -16,8 +16,6 @@ class HolderKind(StrEnum):
     """A pod with devices of a device plugin."""
     LEFTOVER = "Leftover"
     """A vNPU that could not be removed when its claim ended."""
-    OTHER = "Other"
-    """A kind that only a newer version of this driver knows."""
 
 
 POD_PREFIX: Final = "pod-of-"

@@ -3,8 +3,8 @@
 The kubelet does not prepare a running pod's claims again when only this driver restarts, so the
 ledger throws away nothing that may still be true:
 
-- A record of a newer version is read as far as it is understood, and written back whole.
-- A record that cannot be read costs its own holder only (`holds.files`).
+- A record that cannot be read, such as one of a newer version, costs its own holder only
+  (`holds.files`).
 - Records that somebody removes, the whole folder or some files, are written again from memory,
   which is the truth as long as this process lives.
 

@@ -189,8 +189,7 @@ class _Writer:
     def _due(self, entry: Entry, levels: Levels) -> Statuses:
         """What to write of a claim now; empty if nothing."""
         wanted: Statuses = ()
-        is_prepared = entry.state is EntryState.READY and entry.knows_its_chips
-        if entry.holder.kind is HolderKind.CLAIM and is_prepared:
+        if entry.holder.kind is HolderKind.CLAIM and entry.state is EntryState.READY:
             wanted = device_statuses(entry, self.board.value, levels, driver_name=self.driver_name)
         known = self.reported.value.get(entry.uid, ())
         if wanted and say_the_same(wanted, known):
