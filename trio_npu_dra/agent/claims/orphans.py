@@ -2,8 +2,9 @@
 
 A claim is an orphan if it does not exist, if its allocation has none of its devices here, or if it
 is not reserved. It may be reserved again at any moment, and then the kubelet prepares it. So
-a first look only notes a doubt in the record, and each prepare removes the doubt. The next look
-takes the claim back if the doubt is still there and the API server confirms it without its cache.
+a first look only notes a doubt in the record, and each prepare removes the doubt. Half a minute
+later, a second look takes the claim back if the doubt is still there and the API server confirms it
+without its cache.
 """
 
 import logging
@@ -27,7 +28,9 @@ log = logging.getLogger(__name__)
 
 _ROUND_SECONDS = 60.0  # between two rounds, each of which looks at the claims that are due
 _LOOK_SECONDS = 600.0  # at least, between two looks at one claim: the kubelet retries by itself
-_HURRIED_SECONDS = 60.0  # at least, while another claim waits for the devices
+# At least, after a doubt, and while another claim waits for the devices. The containers of a pod
+# that was deleted by force have ended by then, or their processes are seen.
+_HURRIED_SECONDS = 30.0
 _JITTER = 0.2  # at most so much longer, so that the nodes of a cluster do not ask in step
 _ASK_STUCK_SECONDS = 60.0  # for one request or two
 _FORGET_STUCK_SECONDS = 300.0  # for a DCMI call for each chip
@@ -79,7 +82,7 @@ class OrphanedClaims:
 
     Args:
         ledger: Who holds what.
-        reader: Reads claims: at most one small GET for each claim in ten minutes, and one more
+        reader: Reads claims: at most one small GET for each claim in ten minutes, and two more
             before a claim is taken back, because the API server's cache may lag or be cut off.
         is_busy: Whether a process uses a chip with one of these device nodes of the host.
         driver_name: The driver of our results in an allocation.
@@ -101,7 +104,7 @@ class OrphanedClaims:
         self._hurry = trio.Event()
 
     def hurry(self, uid: str) -> None:
-        """Look at a claim soon: another one waits for its devices."""
+        """Look at a claim soon: it is in doubt, or another one waits for its devices."""
         look = self._looks.get(uid) or _Look(due_at=0)
         self._looks[uid] = look._replace(due_at=min(look.due_at, look.last_at + _HURRIED_SECONDS))
         self._hurry.set()
@@ -110,7 +113,8 @@ class OrphanedClaims:
         """Look at all claims, each in its time, until cancelled."""
         task_status.started()
         while True:
-            with trio.move_on_after(_ROUND_SECONDS):
+            round_at = trio.current_time() + _ROUND_SECONDS
+            with trio.move_on_at(min([round_at, *(look.due_at for look in self._looks.values())])):
                 await self._hurry.wait()
             self._hurry = trio.Event()
             now = trio.current_time()
@@ -124,32 +128,33 @@ class OrphanedClaims:
                     pause = _LOOK_SECONDS * random.uniform(1, 1 + _JITTER)  # noqa: S311 - no secret
                     self._looks[uid] = _Look(due_at=now + pause, last_at=now)
                     try:
-                        await self._look_at(known[uid])
+                        if await self._look_at(known[uid]):
+                            self.hurry(uid)
                     except StorageError as error:
                         log.warning("orphaned claim stays: %s", error)
 
-    async def _look_at(self, entry: Entry) -> None:
-        """Doubt a claim, or take it back if it was doubted before."""
+    async def _look_at(self, entry: Entry) -> bool:
+        """Doubt a claim, or take it back if it was doubted before; whether the doubt is new."""
         ask = partial(is_needed, entry, self._reader, driver_name=self._driver_name)
         try:
             with watchdog.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
                 needed = await ask(is_cached=True)
                 is_sure = not needed and entry.doubted and not await ask()
         except KubeError:  # the next look asks again
-            return
+            return False
         if needed is entry.doubted:
             await self._note(entry, replace(entry, doubted=not needed))
         if not is_sure:
-            return
+            return not needed and not entry.doubted
         with watchdog.step(f"forgetting claim {entry}", limit=_FORGET_STUCK_SECONDS):
             nodes = {node for device in entry.devices for node in device.nodes.values()}
-            if await self._is_busy(nodes):
-                return
-            if await self._note(entry, replace(entry, state=EntryState.UNDOING)):
+            taken = replace(entry, state=EntryState.UNDOING)
+            if not await self._is_busy(nodes) and await self._note(entry, taken):
                 log.warning(
                     "orphaned claim is unprepared",
                     extra={"claim": str(entry), "uid": entry.uid, "devices": entry.device_names},
                 )
+        return False
 
     async def _note(self, known: Entry, entry: Entry) -> bool:
         """Replace a record if it is still *known*; returns whether it was."""
