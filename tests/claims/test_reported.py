@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.claims.node import DRIVER, claim, result
-from trio_npu_dra.agent.claims.reported import StatusObserver
+from trio_npu_dra.agent.claims.reported import StatusObserver, forget_ended
 from trio_npu_dra.kit.api.claims import ObservedReader
 from trio_npu_dra.kit.api.objects import DeviceStatus, ResourceClaim
 from trio_npu_dra.kit.base.observable import Observable
@@ -34,7 +34,7 @@ class Server:
 
 
 async def test_what_a_claim_says_of_our_devices_is_noted() -> None:
-    """Nothing of other drivers'; that it says nothing is noted too."""
+    """Nothing of other drivers'; nothing is kept of a claim without any, or of one that ended."""
     server = Server()
     reported: Observable[Mapping[str, tuple[DeviceStatus, ...]]] = Observable({})
     reader = ObservedReader(server, [StatusObserver(reported, DRIVER)])
@@ -45,4 +45,8 @@ async def test_what_a_claim_says_of_our_devices_is_noted() -> None:
     assert reported.value == {uid: (said("npu-1"),)}
     server.say(said("gpu-1", "gpu.example.com"))
     await reader.get(ResourceClaim, "a", "default")
-    assert reported.value == {uid: ()}
+    assert reported.value == {}
+
+    reported.set({"uid-a": (said("npu-1"),), "uid-b": ()})
+    forget_ended(reported, {"uid-b"})
+    assert reported.value == {"uid-b": ()}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from trio_npu_dra.agent.claims.reported import Reported, forget_ended
 from trio_npu_dra.agent.claims.service import CallAnswered
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
@@ -24,7 +25,6 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.offers import Offer, PartitionMode
 from trio_npu_dra.ascend.subscription import WatchStatus
-from trio_npu_dra.kit.api.objects import DeviceStatus
 from trio_npu_dra.kit.base.boot import SteadyClock
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.device_health import DeviceHealths
@@ -87,7 +87,7 @@ class NodeContext:
         self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())
         self.calls = Observable(0)  # that were answered
         # set by claims and report
-        self.reported: Observable[Mapping[str, tuple[DeviceStatus, ...]]] = Observable({})
+        self.reported: Reported = Observable({})
         # set by holds, report, devices and pool
         self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
         self.device_health: Observable[DeviceHealths] = Observable(())
@@ -108,6 +108,7 @@ class NodeContext:
     def answered(self, call: CallAnswered) -> None:
         """Note that a call of the kubelet was answered."""
         self.facts(call)
+        forget_ended(self.reported, self.ledger.by_uid)
         self.calls.set(self.calls.value + 1)
 
     def published(self, fact: SliceWritten | PoolAccepted) -> None:

@@ -252,12 +252,10 @@ class _Writer:
 
     def _forget_ended(self) -> None:
         self.failed &= self.ledger.by_uid.keys()
-        ended = {*self.noted, *self.not_before, *self.reported.value} - self.ledger.by_uid.keys()
+        ended = {*self.noted, *self.not_before} - self.ledger.by_uid.keys()
         if not ended:
             return
         for uid in ended:
             self.noted.pop(uid, None)
             self.not_before.pop(uid, None)
-        kept = {uid: one for uid, one in self.reported.value.items() if uid not in ended}
-        self.reported.set(kept)
         self.files.keep(self.ledger.by_uid.keys())
