@@ -14,6 +14,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.holds.entries import chip, entry
+from tests.turns import turns
 from trio_npu_dra.agent.devices.npu_status import ClaimStatusWritten
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
@@ -197,6 +198,21 @@ async def test_a_start_writes_what_is_not_written_yet(
     await node.restart()
     assert node.names == ["a", "b", "a", "b"]
     assert node.written[2].status.devices[0].conditions[0].status == "False"
+
+
+async def test_other_tasks_have_their_turns_while_hundreds_of_claims_are_looked_at(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    """A node can have that many, and what follows a fault must not wait for all of them."""
+    del autojump_clock
+    async with node.ledger.exclusive():
+        for number in range(300):
+            node.ledger.put(entry(f"c{number}", admin_access=True))
+    async with node.written_to():
+        with turns() as counted:
+            await node.settle()
+    assert counted.count >= 300
+    assert node.names == []
 
 
 async def test_what_a_read_shows_counts(node: Node, autojump_clock: MockClock) -> None:

@@ -166,6 +166,7 @@ class _Writer:
         self.not_before = {uid: at for uid, at in self.not_before.items() if at > now}
         levels = read_levels(self.host, self.board.value.chips)
         for uid in sorted(self.ledger.by_uid, key=self.failed.__contains__):
+            await trio.lowlevel.checkpoint()  # there may be hundreds, and calls come meanwhile
             if self.calls.value != answered:
                 answered = await self._wait_for_quiet(latest)
             entry = self.ledger.by_uid.get(uid)
