@@ -35,6 +35,7 @@ def plan(
     existing: Iterable[ResourceSlice],
     desired: Pool,
     stored_as: Callable[[ResourceSliceSpec], ResourceSliceSpec] = lambda spec: spec,
+    floor: int = 1,
 ) -> tuple[Write, ...]:
     """The writes that make *existing* the *desired* pool, in their order; none if it is already.
 
@@ -45,6 +46,7 @@ def plan(
         existing: All slices of the driver on the node.
         desired: The pool that is wanted.
         stored_as: The stored form of a spec, as far as known.
+        floor: The lowest generation that a new one may have.
 
     Raises:
         InvalidPool: The pool contradicts itself.
@@ -75,7 +77,7 @@ def plan(
     if len(kept) < len(wanted) or len(changed) > 1:
         # A reader takes a pool only when all slices of its newest generation are there, so a new
         # generation hides the pool until the last of these writes. One update needs none.
-        wanted = specs(desired, newest + 1)
+        wanted = specs(desired, max(newest + 1, floor))
         changed = set(kept)
     writes = [Write("delete", item) for item in found if item not in kept.values()]
     for index in sorted(changed):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import Node, OwnerReference, ResourceSlice
@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 Slices: TypeAlias = tuple[ResourceSlice, ...]
 Listed: TypeAlias = tuple[Slices, str]
 """Slices, and the resourceVersion from which a watch continues."""
+
+_DIGITS: Final = 19
+"""A number with fewer digits is less than the last generation that there can be."""
 
 
 class NodeSlices:
@@ -38,6 +41,10 @@ class NodeSlices:
         self._selector = f"spec.driver={driver_name},spec.nodeName={node_name}"
         self.owner: OwnerReference | None = None
         self.forms = StoredForms()
+        # No slice of ours, of any time, had a higher generation: each generation cost a write, and
+        # each write, also a delete, makes the API server's resourceVersion higher. Since Kubernetes
+        # 1.35 clients may compare it as a number (k8s.io/apimachinery/pkg/util/resourceversion).
+        self._floor = 1
 
     async def begin(self) -> Listed:
         """Read the Node and the slices.
@@ -91,7 +98,7 @@ class NodeSlices:
             devices=content.devices,
             shared_counters=content.shared_counters,
         )
-        return plan(slices, desired, self.forms.as_stored)
+        return plan(slices, desired, self.forms.as_stored, self._floor)
 
     async def send(self, write: Write) -> tuple[str, str | None]:
         """Do one write.
@@ -114,7 +121,10 @@ class NodeSlices:
         return stored.metadata.name, stored.metadata.resource_version
 
     async def _list(self) -> Listed:
-        return await self._client.list(ResourceSlice, field_selector=self._selector)
+        slices, version = await self._client.list(ResourceSlice, field_selector=self._selector)
+        if version.isdecimal() and len(version) < _DIGITS:
+            self._floor = max(self._floor, int(version))
+        return slices, version
 
     async def _read_owner(self) -> OwnerReference:
         node = await self._client.get(Node, self._node_name)
