@@ -81,9 +81,10 @@ async def test_a_silent_server_is_unavailable(credentials: Credentials, state: A
     state.fail_next(2, hang=True)
     with trio.fail_after(HANG_SECONDS):
         async with open_client(credentials, deadline=0.1) as client:
-            with pytest.raises(Unavailable, match=r"get nodes node-1: no answer in 0\.1 s"):
+            late = f"no answer from {credentials.unix_socket} in 0.1 s"
+            with pytest.raises(Unavailable, match=f"get nodes node-1: {late}"):
                 await client.get(Node, "node-1")
-            with pytest.raises(Unavailable, match="watch nodes: no answer in"):
+            with pytest.raises(Unavailable, match=f"watch nodes: {late}"):
                 async with client.watch(Node, resource_version="1"):
                     raise AssertionError
 

@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -70,7 +71,7 @@ async def connections(peer: Peer, serve: Serve) -> AsyncIterator[Transport]:
     """Connections to it, with a token and a prefix of all paths."""
     credentials = Credentials(
         source="test",
-        base_url="http://[::1]:8080/k8s",
+        base_url="http://[::1]:8080/k8s%20a",
         unix_socket=await serve(peer.serve),
         token=BearerToken(Material(field="token", data=b"secret")),
     )
@@ -90,13 +91,16 @@ async def test_a_request_has_what_the_api_server_needs_and_no_more(
         b"host: [::1]:8080\r\nuser-agent: test\r\naccept: application/json\r\n"
         b"authorization: Bearer secret\r\n"
     )
-    ((get, create, apply),) = peer.requests
-    assert get == b"GET /k8s/api/v1/nodes/n?resourceVersion=0 HTTP/1.1\r\n" + always + b"\r\n"
+    async with aclosing(connections.stream("watch", "/w?watch=true", seconds=9)) as lines:
+        assert [line async for line in lines] == [b""]
+    (get, create, apply), (watch,) = peer.requests
+    assert get == b"GET /k8s%20a/api/v1/nodes/n?resourceVersion=0 HTTP/1.1\r\n" + always + b"\r\n"
     assert create == (
-        b"POST /k8s/api/v1/nodes HTTP/1.1\r\n" + always + b"content-type: application/json\r\n"
+        b"POST /k8s%20a/api/v1/nodes HTTP/1.1\r\n" + always + b"content-type: application/json\r\n"
         b'content-length: 7\r\n\r\n{"a":1}'
     )
     assert b"content-type: application/apply-patch+yaml\r\ncontent-length: 2\r\n\r\n{}" in apply
+    assert watch == b"GET /k8s%20a/w?watch=true HTTP/1.1\r\n" + always + b"\r\n"
 
 
 async def test_each_program_says_its_own_name(peer: Peer, serve: Serve) -> None:
@@ -158,7 +162,7 @@ async def test_requests_beyond_the_limit_wait_in_order(connections: Transport, p
 
     async def are_sent(count: int) -> None:
         await until(lambda: len(came()) >= count)
-        assert came() == {b"/k8s/%d" % number for number in range(count)}
+        assert came() == {b"/k8s%%20a/%d" % number for number in range(count)}
 
     async with trio.open_nursery() as nursery:
         for number in range(AT_ONCE + 3):

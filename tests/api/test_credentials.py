@@ -184,6 +184,37 @@ def test_a_token_file_wins_over_a_token(pki: Path, tmp_path: Path) -> None:
     assert token.current() == "from-file"
 
 
+@pytest.mark.parametrize(
+    ("server", "base_url"),
+    [
+        ("https://proxy/team%20a", "https://proxy/team%20a"),
+        ("https://proxy/team a/", "https://proxy/team%20a"),
+        ("https://proxy/a%2Fb//", "https://proxy/a%2Fb"),
+        ("https://proxy/\xe4?x=%20#y", "https://proxy/%C3%A4"),
+        ("https://me:secret@h:6443", "https://h:6443"),
+        ("https://[::1]:6443/k8s/", "https://[::1]:6443/k8s"),
+        ("https://b\xfccher.example", "https://xn--bcher-kva.example"),
+        ("https://h:99999", "Port out of range"),
+        ("https://a..b", "idna"),
+        (f"https://{'a' * 64}.example", "idna"),
+        ("https://.a", "idna|dot"),
+        ("https://xn--a:1", "https://xn--a:1"),
+    ],
+)
+def test_a_server_is_an_address_or_an_error(
+    server: str, base_url: str, pki: Path, tmp_path: Path
+) -> None:
+    """As client-go takes it; what cannot be asked for is said at the start."""
+    if base_url.startswith("https://"):
+        assert agent(tmp_path, pki / "ca.crt", server).base_url == base_url
+        return
+    with pytest.raises(ConfigError, match=rf"kubeconfig: cluster\.server is .*{base_url}"):
+        agent(tmp_path, pki / "ca.crt", server)
+    host, _, port = server.removeprefix("https://").partition(":")
+    with pytest.raises(ConfigError, match=f"KUBERNETES_SERVICE_PORT is .*{base_url}"):
+        pod(tmp_path, (pki / "ca.crt").read_bytes(), host=host, port=int(port or 443))
+
+
 @pytest.mark.parametrize("content", ["\n", "two words", "two\nlines", "tökén", "\x00secret"])
 def test_a_token_is_one_word_of_ascii(content: str, pki: Path, tmp_path: Path) -> None:
     """The start fails with a token that cannot be a header, and does not show it."""

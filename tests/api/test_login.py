@@ -134,6 +134,17 @@ async def test_a_refused_token_is_replaced_once(plugin: Plugin) -> None:
     assert plugin.runs == 4
 
 
+async def test_a_refused_watch_is_sent_again_with_another_token(plugin: Plugin) -> None:
+    """As a request; of a token without an end only the API server says that it has ended."""
+    plugin.answers(token="revoked")
+    async with plugin.client() as client:
+        plugin.answers(token="secret")
+        with trio.fail_after(10):
+            async with client.watch(Node, resource_version="1") as events:
+                assert (await anext(events)).object is not None
+    assert plugin.runs == 2
+
+
 async def test_a_client_certificate_is_shown(plugin: Plugin, locked: ApiState, pki: Path) -> None:
     """A certificate of the cluster's CA gets in; one with another's key is an error."""
     locked.token = None

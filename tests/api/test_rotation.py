@@ -1,6 +1,8 @@
 """Tokens and certificates that are replaced while the client runs, over real TLS."""
 
+import errno
 import logging
+import os
 import shutil
 import ssl
 from pathlib import Path
@@ -134,6 +136,36 @@ async def test_a_broken_ca_changes_nothing(
         assert await works(client)
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "CA is not a PEM certificate" in str(vars(record)["error"])
+
+
+def no_file(*_: object) -> int:
+    """Open none."""
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.mark.parametrize(("where", "name"), [(os, "memfd_create"), (Path, "read_bytes")])
+async def test_a_ca_that_could_not_be_read_once_is_read_again(
+    where: object,
+    name: str,
+    service_account: Credentials,
+    server: ssl.SSLContext,
+    pki: Path,
+    *,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever needs it meanwhile fails as if the API server were away."""
+    server.load_cert_chain(pki / "strange-server.crt", pki / "strange-server.key")
+    replace(pki / "stranger.crt", tmp_path / "ca.crt")
+    async with open_client(service_account) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, no_file)
+            with pytest.raises(Unavailable):
+                await works(client)
+            with pytest.raises(Unavailable):
+                async with client.watch(Node, resource_version="100"):
+                    pass
+        assert await works(client)
 
 
 async def test_a_replaced_client_certificate_is_shown(

@@ -109,7 +109,12 @@ OTHER = b'{"metadata":{"name":"x"}}'
         (get_node, [b"SSH-2.0-OpenSSH\r\n"], "no answer from"),
         (get_node, [b"HTTP/1.1 101 Switching Protocols\r\n\r\n"], "no answer from"),
         (get_node, [b"HTTP/1.1 103 Early Hints\r\n\r\n", head(6), b"<html>"], "not understood"),
-        (get_node, [], "no answer from"),
+        (get_node, [], "no answer from {socket}: it hung up without an answer"),
+        (
+            watch_nodes,
+            [],
+            "no answer from {socket}: Server disconnected without sending a response.",
+        ),
         (get_node, [b"HTTP/1.1 200 OK\r\nx: ", CHUNK], "no answer from"),
         (get_node, [head(20), b"half"], "no answer from"),
         (get_node, [CHUNKED, b"4\r\nhalf\r\n"], "no answer from"),
@@ -130,9 +135,19 @@ async def test_a_strange_answer_is_an_outage(
     ask: Ask, words: list[bytes], expected: str, saying: Saying
 ) -> None:
     """A malformed, broken or endless answer can be retried, and the error describes it."""
-    error = await failure(ask, await saying(*words))
+    credentials = await saying(*words)
+    error = await failure(ask, credentials)
     assert isinstance(error, Unavailable)
-    assert expected in str(error)
+    assert expected.replace("{socket}", str(credentials.unix_socket)) in str(error)
+
+
+@pytest.mark.parametrize("ask", [list_pages, watch_nodes])
+async def test_an_answer_may_have_long_headers(ask: Ask, saying: Saying) -> None:
+    """A proxy adds cookies and policies to what the API server says."""
+    more = f"x-added: {'x' * 90_000}\r\n"
+    answer = typed("application/json", b'{"metadata":{}}', more=more)
+    async with open_client(await saying(answer)) as client:
+        await ask(client)
 
 
 @pytest.mark.parametrize("ask", [get_node, list_nodes, watch_nodes])

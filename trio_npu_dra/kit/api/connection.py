@@ -27,6 +27,8 @@ KEEPALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
+HEAD_LIMIT: Final = 1 << 20
+"""Bytes of an answer's headers; proxies add to them, and h11 would take 16 KiB."""
 _READ_SIZE: Final = 1 << 16
 """More than a TLS record has, so that OpenSSL keeps nothing back of which no socket would tell."""
 
@@ -73,7 +75,7 @@ class Connection:
     def __init__(self, opened: socket.socket, tls: ssl.SSLContext | None) -> None:
         self.tls = tls
         self._socket = opened
-        self._http = h11.Connection(h11.CLIENT)
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_LIMIT)
         self._arrivals = select.poll()
         self._arrivals.register(opened, select.POLLIN)
         self.used_at = trio.current_time()
@@ -115,7 +117,8 @@ class Connection:
         Raises:
             Unreadable: The answer has more than *limit* bytes.
             OSError: The connection broke.
-            h11.RemoteProtocolError: The answer is not HTTP, or ended too early.
+            h11.ProtocolError: The answer is not HTTP, or ended too early; or h11 does not send such
+                a request.
         """
         try:
             await self._send(request)
@@ -157,6 +160,8 @@ class Connection:
                 await trio.lowlevel.wait_readable(self._socket)
                 read = partial(self._socket.recv, _READ_SIZE)
                 received = await _until_done(self._socket, read, trio.lowlevel.wait_readable)
+                if not received and self._http.their_state is h11.SEND_RESPONSE:
+                    raise h11.RemoteProtocolError("it hung up without an answer")
                 self._http.receive_data(received)
             elif isinstance(event, h11.Response):
                 status = event.status_code

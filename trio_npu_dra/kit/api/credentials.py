@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from trio_npu_dra.kit.api.material import Material
-from trio_npu_dra.kit.api.tls import Tls
+from trio_npu_dra.kit.api.tls import Tls, check_name
 from trio_npu_dra.kit.base.errors import ConfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -111,6 +112,20 @@ def load_credentials(path: Path | None) -> Credentials:
     return driver_credentials(path)
 
 
+def check_url(field: str, url: str) -> None:
+    """Refuse a base URL whose host or port nobody can connect to.
+
+    Raises:
+        ConfigError: The message names the field.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises for one that does not exist
+        check_name(parts.hostname or "")
+    except ValueError as error:
+        raise ConfigError(f"{field} is {url!r}: {error}") from error
+
+
 def own_namespace(folder: Path = SERVICE_ACCOUNT) -> str:
     """The namespace of this process's pod; empty where its service account is not mounted."""
     try:
@@ -127,7 +142,7 @@ def in_cluster(environment: Mapping[str, str], folder: Path) -> Credentials:
         folder: Has `token` and `ca.crt`.
 
     Raises:
-        ConfigError: A variable or file is missing.
+        ConfigError: A variable or file is missing, or cannot be used.
     """
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
     port = environment.get("KUBERNETES_SERVICE_PORT", "")
@@ -136,10 +151,11 @@ def in_cluster(environment: Mapping[str, str], folder: Path) -> Credentials:
             "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: "
             "outside of a pod, give --kubeconfig"
         )
-    netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    check_url("the API server of KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT", url)
     return Credentials(
         source=f"service account in {folder}",
-        base_url=f"https://{netloc}",
+        base_url=url,
         tls=Tls(Material(field="the service account's CA", path=folder / "ca.crt")),
         token=BearerToken(Material(field="the service account's token", path=folder / "token")),
     )

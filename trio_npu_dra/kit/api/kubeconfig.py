@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,9 @@ import httpx
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from trio_npu_dra.kit.api.credentials import BearerToken, Credentials, Login
+from trio_npu_dra.kit.api.credentials import BearerToken, Credentials, Login, check_url
 from trio_npu_dra.kit.api.material import Material
-from trio_npu_dra.kit.api.tls import ClientCertificate, Tls, Trust
+from trio_npu_dra.kit.api.tls import ClientCertificate, Tls, Trust, check_name
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.storage import translated
 
@@ -214,24 +213,27 @@ class KubeContext:
             url = httpx.URL(server)
         except httpx.InvalidURL:
             url = httpx.URL("")
-        if url.scheme != "https" or not url.host:
+        if url.scheme != "https" or not url.raw_host:
             raise ConfigError(
                 f"{path}: cluster.server is {server!r}: only https:// and unix:// are spoken"
             )
+        # As client-go takes it: without user, query and trailing slashes; escapes stay, and an
+        # international host name is as DNS has it.
+        prefix = url.raw_path.partition(b"?")[0].rstrip(b"/")
+        base_url = f"https://{(url.netloc + prefix).decode('ascii')}"
+        check_url(f"{path}: cluster.server", base_url)
         if authority is None:
             raise ConfigError(f"{path}: cluster.certificate-authority(-data) is missing")
         if name := self.cluster.tls_server_name or "":
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            try:  # Python refuses to ask for some names
-                context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
-            except (ValueError, ssl.SSLError) as error:
+            try:
+                check_name(name)
+            except ValueError as error:
                 raise ConfigError(
                     f"{path}: cluster.tls-server-name is {name!r}: no host name"
                 ) from error
         return Credentials(
             source=str(path),
-            # Without the user's name, and with an international host name as DNS has it.
-            base_url=f"https://{url.netloc.decode('ascii')}{url.path.rstrip('/')}",
+            base_url=base_url,
             server_name=name,
             tls=Tls(authority, certificate),
             token=token,

@@ -57,16 +57,16 @@ class Stream:
             OSError: The server cannot be reached, or does not speak HTTP.
         """
         server = self._server
-        asked = httpx.Request(
-            request.method,
-            httpx.URL(
-                scheme=self._scheme, host=server.host, port=server.port, raw_path=request.target
-            ),
-            headers=request.headers,
-            extensions={"sni_hostname": server.name},
-        )
-        asked.stream = _NoBody()
         with _as_os_error():
+            asked = httpx.Request(
+                request.method,
+                httpx.URL(
+                    scheme=self._scheme, host=server.host, port=server.port, raw_path=request.target
+                ),
+                headers=request.headers,
+                extensions={"sni_hostname": server.name},
+            )
+            asked.stream = _NoBody()
             response = await self._transport.handle_async_request(asked)
         assert isinstance(response.stream, AsyncIterable)
         self._response, self._body = response, aiter(response.stream)
@@ -112,5 +112,5 @@ class Stream:
 def _as_os_error() -> Iterator[None]:
     try:
         yield
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise OSError(str(error)) from error

@@ -54,22 +54,28 @@ class Tls:
         if client is not None:
             self._files += [client.certificate, client.key]
         self._marks = self._stat_files()
+        self._problem = ""
         self._context = self._load()
 
     def current(self) -> ssl.SSLContext:
         """The context for a new connection: another one once a file was replaced.
 
-        If files cannot be used, a log line says so and the old context stays: a certificate and its
-        key may be replaced one after the other.
+        If files cannot be used, a log line says so and the old context stays until they can: a
+        certificate and its key may be replaced one after the other.
+
+        Raises:
+            OSError: OpenSSL cannot get the files, because too many are open.
         """
         marks = self._stat_files()
         if marks != self._marks:
-            self._marks = marks
             try:
                 self._context = self._load()
             except ConfigError as error:
-                log.warning("replaced certificates are not used", extra={"error": str(error)})
+                if str(error) != self._problem:
+                    self._problem = str(error)
+                    log.warning("replaced certificates are not used", extra={"error": str(error)})
             else:
+                self._marks, self._problem = marks, ""
                 log.info("replaced certificates are used", extra={"field": self._files[0].field})
         return self._context
 
@@ -105,6 +111,19 @@ class Tls:
                         f"{client.certificate.field} and {client.key.field} do not fit: {error}"
                     ) from error
         return context
+
+
+def check_name(name: str) -> None:
+    """Refuse what is no host name or address; Python cannot ask a server for that.
+
+    Raises:
+        ValueError: It is none.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
+    except ssl.SSLError as error:
+        raise ValueError(str(error)) from error
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -23,7 +24,7 @@ from trio_npu_dra.kit.api.answers import is_success, refusal
 from trio_npu_dra.kit.api.bodies import OBJECT_LIMIT, Lines
 from trio_npu_dra.kit.api.connection import Answer, Connection, Request, Server
 from trio_npu_dra.kit.api.credentials import Credentials
-from trio_npu_dra.kit.base.errors import Unavailable
+from trio_npu_dra.kit.base.errors import Forbidden, Unavailable
 
 if TYPE_CHECKING:
     from trio_npu_dra.kit.api.streams import Stream
@@ -39,8 +40,8 @@ _SURPLUS_SECONDS: Final = 5.0
 JSON: Final = b"application/json"
 METADATA: Final = b"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """The form of a list with the metadata of each object alone."""
-_BROKEN: Final = (OSError, h11.RemoteProtocolError)
-"""Errors of a server that cannot be reached, hangs up, or does not speak HTTP."""
+_BROKEN: Final = (OSError, h11.ProtocolError)
+"""Errors of a server that cannot be reached, hangs up, or does not speak HTTP as h11 does."""
 _APPLY: Final = b"application/apply-patch+yaml"  # JSON is YAML
 
 
@@ -98,7 +99,6 @@ class Transport:
         answer = await self._ask_in_time(asked, request, limit)
         # Outside of the deadline: a credential plugin may wait for a person.
         if answer.status == 401 and await self._log_in(used) is not used:
-            self.close()
             answer = await self._ask_in_time(asked, request, limit)
         if not is_success(answer.status, answer.headers):
             raise refusal(asked, answer.status, answer.body, answer.headers)
@@ -108,19 +108,20 @@ class Transport:
         """The lines of an endless answer, on a connection of its own.
 
         The first item is empty and says that the API server accepted the request. No cancel scope
-        is open while the caller handles an item. After a 401 the caller opens the watch again.
+        is open while the caller handles an item. A 401 counts only if a login gives no others.
 
         Raises:
             KubeError: Refused, broken, longer than *seconds* in all, or a line not whole in time.
         """
-        await self._log_in()
-        # Late, because only watches need httpx, and a start would wait for it.
-        from trio_npu_dra.kit.api.streams import Stream  # noqa: PLC0415
-
+        used = await self._log_in()
         ends = trio.current_time() + seconds
-        stream = Stream(self._server, self._tls())
         try:
-            await self._open(stream, asked, path)
+            stream = await self._open(asked, path)
+        except Forbidden as error:
+            if error.status != 401 or await self._log_in(used) is used:
+                raise
+            stream = await self._open(asked, path)
+        try:
             yield b""
             lines, spent = Lines(asked), 0.0  # seconds of waiting for the rest of a line
             while True:
@@ -148,7 +149,10 @@ class Transport:
     async def _log_in(self, refused: Credentials | None = None) -> Credentials:
         """The credentials; a login replaces them if they have ended, or are *refused*."""
         if self._credentials.login is not None:
-            self._credentials = await self._credentials.login.current(refused)
+            present = await self._credentials.login.current(refused)
+            if present is not self._credentials:
+                self._credentials = present
+                self.close()  # these connections may have shown the certificate that has ended
         return self._credentials
 
     async def _ask_in_time(self, asked: str, request: Callable[[], Request], limit: int) -> Answer:
@@ -176,17 +180,24 @@ class Transport:
             raise self._unreachable(asked, error) from error
         return answer
 
-    async def _open(self, stream: Stream, asked: str, path: str) -> None:
+    async def _open(self, asked: str, path: str) -> Stream:
+        # Late, because only watches need httpx, and a start would wait for it.
+        from trio_npu_dra.kit.api.streams import Stream  # noqa: PLC0415
+
         request = self._request("GET", path, None, JSON)
-        try:
-            with trio.fail_after(self._deadline):
-                status, headers = await stream.open(request)
-                if is_success(status, headers):
-                    return
-                body = await stream.whole(asked, limit=OBJECT_LIMIT)
-        except (trio.TooSlowError, OSError) as error:
-            raise self._unreachable(asked, error) from error
-        raise refusal(asked, status, body, headers)
+        async with AsyncExitStack() as on_failure:
+            try:
+                with trio.fail_after(self._deadline):
+                    stream = Stream(self._server, self._tls())
+                    on_failure.push_async_callback(stream.close)
+                    status, headers = await stream.open(request)
+                    if is_success(status, headers):
+                        on_failure.pop_all()
+                        return stream
+                    body = await stream.whole(asked, limit=OBJECT_LIMIT)
+            except (trio.TooSlowError, OSError) as error:
+                raise self._unreachable(asked, error) from error
+            raise refusal(asked, status, body, headers)
 
     async def _next(self, stream: Stream, asked: str, limit: float) -> bytes | None:
         try:
@@ -251,9 +262,9 @@ class Transport:
         return not is_same or self._tls() is not connection.tls
 
     def _unreachable(self, asked: str, error: Exception) -> Unavailable:
-        if isinstance(error, trio.TooSlowError):
-            return Unavailable(f"{asked}: no answer in {self._deadline:g} s")
         where = self._credentials.unix_socket or self._credentials.base_url
+        if isinstance(error, trio.TooSlowError):
+            return Unavailable(f"{asked}: no answer from {where} in {self._deadline:g} s")
         return Unavailable(f"{asked}: no answer from {where}: {_reason(error)}")
 
 
