@@ -134,6 +134,36 @@ async def test_a_chip_on_the_bus_is_gone_when_two_lists_in_a_row_lack_it(
     assert fresh.unanswered == ()
 
 
+class Omitting(Dcmi):
+    """A library whose list lacks a card that answers."""
+
+    def card_list(self) -> tuple[int, ...]:
+        """All but the sixth."""
+        return tuple(card for card in super().card_list() if card != 5)
+
+
+async def test_a_chip_that_answers_is_not_gone_however_many_lists_lack_it(
+    board: Board,
+    worker: DcmiWorker,
+    host: Host,
+    simulated: SimulatedBoard,
+    card: Card,
+) -> None:
+    """Else a list that is wrong would evict its pod; one that does not answer is gone."""
+    dcmi = Omitting.load(simulated.root)
+    dcmi.init()
+    known = board
+    for _ in range(3):
+        known = await discover(worker, dcmi, host, known=known)
+        assert known.chips == board.chips
+        assert known.unanswered == ("card 5 device 0: it answers, but the list of cards lacks it",)
+    card.unlist()
+    dcmi.init()
+    for _ in range(2):
+        known = await discover(worker, dcmi, host, known=known)
+    assert known.chips[5] == replace(board.chips[5], gone=True)
+
+
 @pytest.mark.parametrize("is_on_bus", [True, False])
 async def test_beside_a_silent_card_one_is_gone_only_if_the_bus_has_lost_it(
     board: Board, look: Look, dcmi: Dcmi, card: Card, control: BoardControl, *, is_on_bus: bool

@@ -110,6 +110,20 @@ async def test_hbm_has_heat_load_and_errors(
     )
 
 
+async def test_one_odd_count_is_no_new_errors(
+    reader: TelemetryReader, control: BoardControl, npu: Chip
+) -> None:
+    """Neither a dip, nor a peak; one that stays counts, and one that was not written is none."""
+    shown = []
+    for single in (7, 7, 0, 7, 9999, 7, 8, 8, 0xFFFF_FFFF, 8, 0, 0):
+        control.set_ecc_errors(npu.physical_id, single=single, double=1)
+        errors = (await reader.read(npu)).hbm_errors
+        assert errors is not None
+        shown.append(errors.single_bit)
+        assert errors.double_bit == 1
+    assert shown == [7, 7, 7, 7, 7, 7, 8, 8, 8, 8, 0, 0]
+
+
 @pytest.mark.parametrize("profile", [load_profile("300i-duo-2"), load_profile("910a-8")])
 async def test_what_a_family_has_not_is_none(reader: TelemetryReader, npu: Chip) -> None:
     """DDR is no HBM; HCCS tells its state on 910B and A3 only."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -37,7 +38,8 @@ async def discover(
     """Read all chips of the node, without their health.
 
     A chip that is listed but does not answer stays as it was in *known*; an unknown one is left
-    out. A known chip that has left the PCI bus, or that two lists in a row lack, is gone. A list
+    out. A known chip that has left the PCI bus, or that two lists in a row lack, is gone, unless it
+    answers all the same. A list
     with another die in its place, or with its die under another physical id, counts as one without
     it: faults, holders and vNPUs of claims go by these.
 
@@ -49,7 +51,9 @@ async def discover(
     known = replace(known, chips=told_apart(known.chips, {})[0])  # perhaps remembered from before
     cards = await worker.call(dcmi.card_list)
     silent = _Silent(known, cards, host.accelerators())
-    identified = _distinct(await _identify_all(worker, dcmi, cards, silent), silent)
+    found_by_list = await _identify_all(worker, dcmi, cards, silent)
+    beside = await _identify_unlisted(worker, dcmi, known, found_by_list, silent)
+    identified = _distinct([*found_by_list, *beside], silent)
     read = [await _read(worker, dcmi, host, chip, silent) for chip in identified]
     own, shared = told_apart(read, known.by_name)
     for line in shared:
@@ -162,10 +166,9 @@ class _Silent:
     def add_doubtful(self, chip: Chip, before: Chip) -> None:
         """Note a chip that may be misread: the last list had another one in its place."""
         self._doubted.add(before.name)
-        line = f"{chip.ref}: it says that it is {chip.name} with die id {chip.uuid}"
-        self._warn_unanswered(
-            "a chip may be misread", f"{line}, and {before.name} was {before.uuid} before"
-        )
+        line = f"{chip.ref}: it says that it is {chip.name}, {chip.family}, with die id {chip.uuid}"
+        was = f"{before.name} was {before.family}, {before.uuid} before"
+        self._warn_unanswered("a chip may be misread", f"{line}, and {was}")
 
     def add_unlisted(self, chip: Chip) -> bool:
         """Note a known chip that is not listed, unless that shows that it is gone."""
@@ -178,7 +181,7 @@ class _Silent:
 
 
 def _sure(known: Board, read: Collection[Chip], silent: _Silent) -> list[Chip]:
-    """The chips whose die and number agree with the last list; of others the next list decides."""
+    """The chips whose die, number and family agree with the last list; the next decides of others."""
     names = {chip.name for chip in read}
     moved = {one.uuid or one.ref: one for one in known.chips if one.name not in names}
     sure = []
@@ -186,7 +189,10 @@ def _sure(known: Board, read: Collection[Chip], silent: _Silent) -> list[Chip]:
         before = known.by_name.get(chip.name) or moved.get(chip.uuid or chip.ref)
         if (
             before is not None
-            and (before.name != chip.name or before.has_other_die(chip.uuid))
+            and (
+                (before.name, before.family) != (chip.name, chip.family)
+                or before.has_other_die(chip.uuid)
+            )
             and before.is_listed
             and not has_left_bus(before, silent.on_bus)
         ):
@@ -232,6 +238,23 @@ async def _identify_all(
                 continue
             if chip is not None:
                 found.append(chip)
+    return found
+
+
+async def _identify_unlisted(
+    worker: DcmiWorker, dcmi: Dcmi, known: Board, listed: Iterable[Chip], silent: _Silent
+) -> list[Chip]:
+    """Known chips that the list lacks, and that answer by their own name all the same."""
+    refs, names = {chip.ref for chip in listed}, {chip.name for chip in listed}
+    found = []
+    for chip in known.chips:
+        if chip.gone or silent.has(chip) or has_left_bus(chip, silent.on_bus) or chip.ref in refs:
+            continue
+        with suppress(DcmiError):
+            fresh = await worker.call(chips.identify, dcmi, chip.ref, device=chip.ref)
+            if fresh is not None and fresh.name == chip.name and chip.name not in names:
+                silent.add_facts(f"{chip.ref}: it answers, but the list of cards lacks it")
+                found.append(fresh)
     return found
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from trio_npu_dra.ascend.dcmi._answers import known
 from trio_npu_dra.ascend.dcmi.client import GONE, MAX_ERROR_CODES, NO_SUCH_CHIP, Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, IdUnknown, NotReady, Slow
 from trio_npu_dra.ascend.dcmi.types import ChipRef, Severity
@@ -82,7 +83,7 @@ async def read_network(
 def _network_problem(state: int) -> str:
     if state in _NETWORK_FINE:
         return ""
-    return f"RoCE port: {_NETWORK_STATES.get(state, 'unknown state')} ({state})"
+    return f"RoCE port: {_NETWORK_STATES[state]} ({state})"
 
 
 def read_health(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
@@ -95,7 +96,10 @@ def read_health(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
         return HealthSample(unmonitored=str(error))
     if worst_alarm == GONE:
         return _absence(dcmi, ref)
-    severity = Severity(min(worst_alarm, Severity.CRITICAL))
+    severity = known(Severity, worst_alarm)
+    if severity is None:
+        words = f"a health of {worst_alarm}, where 0 to 3 can be"
+        return HealthSample(unmonitored=words)
     try:
         codes = dcmi.error_codes(ref)
     except DcmiError as error:
@@ -113,15 +117,20 @@ def _absence(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
 
     Each may stand for a chip that boots and for one that is gone. The boot status tells them
     apart: the Ascend driver has none of a chip that is gone (DCMI source,
-    `dsmi_get_device_boot_status`).
+    `dsmi_get_device_boot_status`). One that does not say that the chip boots is no reason to take
+    it for dead in time.
     """
-    phase = "not ready"
     try:
-        phase = _BOOT_PHASES.get(dcmi.boot_status(ref), phase)
+        status = dcmi.boot_status(ref)
+    except NotReady:
+        return HealthSample(unmonitored="the chip is not ready", booting=True)
     except DcmiError as error:
         if error.code in NO_SUCH_CHIP:
             return HealthSample(unmonitored="the Ascend driver knows no such chip", missing=True)
-    return HealthSample(unmonitored=f"the chip is {phase}", booting=True)
+        return HealthSample(unmonitored=f"the chip tells no health, and no boot status: {error}")
+    if status in _BOOT_PHASES:
+        return HealthSample(unmonitored=f"the chip is {_BOOT_PHASES[status]}", booting=True)
+    return HealthSample(unmonitored=f"the chip tells no health, and its boot status is {status}")
 
 
 def _text(dcmi: Dcmi, ref: ChipRef, code: int) -> str:

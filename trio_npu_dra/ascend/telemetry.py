@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -11,7 +12,7 @@ from typing import Final, TypeVar, TypeVarTuple
 from trio_npu_dra.ascend.chip import read_memory
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
-from trio_npu_dra.ascend.dcmi.types import ChipRef, EccCounts
+from trio_npu_dra.ascend.dcmi.types import ChipRef, EccCounts, Memory
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.ascend.traits import TRAITS
@@ -68,6 +69,7 @@ class TelemetryReader:
         self._worker = worker
         self._dcmi = dcmi
         self._unsupported: dict[tuple[ChipRef, str], float] = {}  # until when
+        self._errors: dict[ChipRef, deque[EccCounts]] = {}
         # Calls that had a value when they were last made: they may be unsupported by mistake once.
         self._answered: set[tuple[ChipRef, str]] = set()
 
@@ -84,7 +86,7 @@ class TelemetryReader:
             deciwatts = _known(await ask(dcmi.card_power, ref))
         ai_cores = await ask(dcmi.ai_core_utilization, ref)
         memory = await ask(read_memory, dcmi, chip)
-        hbm_errors = await ask(dcmi.hbm_errors, ref)
+        hbm_errors = self._sure(ref, await ask(dcmi.hbm_errors, ref))
         hccs_up = None
         if TRAITS[chip.family].has_hccs(chip.board_id):  # boards without it report one, too (DCMI)
             hccs_up = await ask(dcmi.is_hccs_up, ref)
@@ -96,12 +98,21 @@ class TelemetryReader:
             ai_core_ratio=_ratio(ai_cores),
             ai_cpu_ratio=_ratio(ai_cpus),
             vector_core_ratio=_ratio(vector_cores),
-            memory_used_bytes=memory.used_mib * _MIB if memory else None,
+            memory_used_bytes=_used(memory) if memory else None,
             hbm_temperature_celsius=_known(memory.temperature) if memory else None,
             hbm_bandwidth_ratio=_ratio(memory.bandwidth_percent) if memory else None,
             hbm_errors=hbm_errors,
             hccs_up=hccs_up,
         )
+
+    def _sure(self, ref: ChipRef, errors: EccCounts | None) -> EccCounts | None:
+        """The counts in the middle of the last three: one odd answer is no new errors."""
+        if errors is None:
+            self._errors.pop(ref, None)
+            return None
+        last = self._errors.setdefault(ref, deque(maxlen=3))
+        last.append(errors)
+        return EccCounts(*map(_middle, zip(*last, strict=True)))
 
     async def _ask(
         self, ref: ChipRef, until: float, read: Callable[[*Ts], T], *arguments: *Ts
@@ -123,6 +134,15 @@ class TelemetryReader:
             self._answered.add(call)
             return found
         return None
+
+
+def _middle(counts: Iterable[int | None]) -> int | None:
+    known = sorted(count for count in counts if count is not None)
+    return known[(len(known) - 1) // 2] if known else None
+
+
+def _used(memory: Memory) -> int | None:
+    return memory.used_mib * _MIB if 0 <= memory.used_mib <= memory.size_mib else None
 
 
 def _known(reading: int | None) -> int | None:

@@ -1,14 +1,17 @@
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from trio_npu_dra.ascend.dcmi import _functions as f
 from trio_npu_dra.ascend.dcmi._library import Library, load
-from trio_npu_dra.ascend.dcmi.client import Dcmi
+from trio_npu_dra.ascend.dcmi.client import GONE, Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, LibraryMissing, NotReady, NotSupported
-from trio_npu_dra.ascend.dcmi.types import ChipRef, DcmiCall, DieKind, EccCounts, Memory
+from trio_npu_dra.ascend.dcmi.types import ChipRef, DcmiCall, DieKind, EccCounts, Link, Memory
 
 VERSION = "21.0.4\ufffd"
 
@@ -120,6 +123,57 @@ def test_each_count_of_errors_is_its_own(old_library: Library) -> None:
         single_bit=10, double_bit=20, single_bit_ever=30, double_bit_ever=40, isolated_pages=60
     )
     assert dcmi.hbm_errors(ChipRef(0, 0)) is None
+
+
+@pytest.fixture(scope="module")
+def mute_library(tmp_path_factory: pytest.TempPathFactory) -> Dcmi:
+    """A library that says of each call that it succeeded, and writes nothing."""
+    root = tmp_path_factory.mktemp("mute")
+    functions = [one for one in vars(f).values() if isinstance(one, f.Function)]
+    names = {name for one in functions if (name := one.names[f.FIRST]) is not None}
+    source = "\n".join(f"int {name}(void) {{ return 0; }}" for name in sorted(names))
+    compile_library(driver_folder(root) / "libdcmi.so", source)
+    return Dcmi(load(root, {}))
+
+
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        (Dcmi.card_list, DcmiError),
+        (Dcmi.units, DcmiError),
+        (Dcmi.is_npu, DcmiError),
+        (Dcmi.logic_id, DcmiError),
+        (Dcmi.physical_id, DcmiError),
+        (Dcmi.health, GONE),
+        (Dcmi.error_codes, DcmiError),
+        (Dcmi.processes, DcmiError),
+        (Dcmi.network_health, DcmiError),
+        (partial(Dcmi.address, version=4), None),
+        (partial(Dcmi.address, version=6), None),
+        (partial(Dcmi.gateway, version=4), None),
+        (Dcmi.mac_address, None),
+        (Dcmi.multi_die_policy, DcmiError),
+        (Dcmi.vnpu_mode, DcmiError),
+        (Dcmi.device_share, DcmiError),
+        (Dcmi.vnpus, ()),
+        (Dcmi.hbm_errors, None),
+        (Dcmi.driver_version, ""),
+        (partial(Dcmi.link, other=ChipRef(1, 0)), Link.UNKNOWN),
+    ],
+)
+def test_an_answer_that_was_not_written_is_none(
+    mute_library: Dcmi, call: Callable[..., object], answer: object
+) -> None:
+    """Neither a zero, such as no cards or no faults, nor whatever was there before."""
+    name = getattr(call, "func", call).__name__
+    of_node = name in {"card_list", "multi_die_policy", "vnpu_mode", "driver_version"}
+    of_number = name in {"units", "physical_id"}
+    arguments = () if of_node else (0,) if of_number else (ChipRef(0, 0),)
+    if answer is DcmiError:
+        with pytest.raises(DcmiError):
+            call(mute_library, *arguments)
+    else:
+        assert call(mute_library, *arguments) == answer
 
 
 def test_ld_library_path_comes_first(tmp_path: Path) -> None:

@@ -24,8 +24,17 @@ def spacious(struct: type[S]) -> S:
 
 
 def text(raw: bytes) -> str:
-    """A C string, which ctypes cut at its NUL, without padding; bytes not of UTF-8 are replaced."""
-    return raw.decode(errors="replace").strip()
+    """A C string, which ctypes cut at its NUL, without padding.
+
+    Bytes not of UTF-8 and what cannot be printed are replaced: it goes into logs, Events, slices.
+    """
+    words = raw.decode(errors="replace").strip()
+    return "".join(one if one.isprintable() else "\ufffd" for one in words)
+
+
+def a_count() -> ctypes.c_int:
+    """Room for a count; `counted` refuses it if the library does not write it."""
+    return ctypes.c_int(-1)
 
 
 def counted(count: ctypes.c_int, limit: int, function: str) -> int:

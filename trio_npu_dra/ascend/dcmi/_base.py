@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, TypeVar
+from collections.abc import Container
+from typing import Any, Final, TypeVar
 
 from trio_npu_dra.ascend.dcmi._answers import spacious, text
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._functions import DEVICE_INFO, FIRST, Function
 from trio_npu_dra.ascend.dcmi._library import Library
-from trio_npu_dra.ascend.dcmi.errors import NotSupported
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotSupported
 from trio_npu_dra.ascend.dcmi.types import NONE, ChipRef
+
+_UNWRITTEN: Final = 0x7FFF_FFFF  # no value of a sensor, no kind, no state
 
 S = TypeVar("S", bound=ctypes.Structure)
 
@@ -62,9 +65,20 @@ class Calls:
             return self._struct(*before, chip)
 
     def _int(self, function: Function, *arguments: ChipRef | int) -> int:
-        out = ctypes.c_int(-1)
+        out = ctypes.c_int(_UNWRITTEN)
         self._call(function, *arguments, ctypes.byref(out))
         return out.value
+
+    def _one_of(self, numbers: Container[int], function: Function, *args: ChipRef | int) -> int:
+        """One of the numbers that the vendor documents.
+
+        Raises:
+            DcmiError: It is another one.
+        """
+        number = self._int(function, *args)
+        if number not in numbers:
+            raise DcmiError(0, self._name(function), f"{number}, which is no documented answer")
+        return number
 
     def _uint(self, function: Function, *arguments: ChipRef | int) -> int:
         out = ctypes.c_uint(NONE)

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 
 from trio_npu_dra.ascend.dcmi import _functions as f
 from trio_npu_dra.ascend.dcmi import _signatures as c
-from trio_npu_dra.ascend.dcmi._answers import counted, fault_event, known, spacious, text
+from trio_npu_dra.ascend.dcmi._answers import a_count, counted, fault_event, known, spacious, text
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
 from trio_npu_dra.ascend.dcmi._library import Library, load
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotReady, NotSupported
@@ -33,6 +33,7 @@ from trio_npu_dra.ascend.dcmi.types import (
     Place,
     SuperPodPlace,
     ignore_call,
+    is_blank,
 )
 from trio_npu_dra.ascend.dcmi.vdevices import PartitionCalls
 
@@ -46,7 +47,7 @@ _SUPER_POD_COMMAND: Final = (12, 1)  # main command CHIP_INF, sub command SPOD_I
 _NO_CPU_LIST: Final = frozenset({-8001, -8004})
 _CPU_LIST_BYTES: Final = 256  # the library assumes 32
 _NPU: Final = 0
-_UNKNOWN_UNIT: Final = 0xFF
+_UNITS: Final = frozenset({_NPU, 1, 2})  # an MCU, a CPU; 0xFF is none
 _AI_CORES: Final = 2  # which utilization
 _AI_CPUS: Final = 3
 _VECTOR_CORES: Final = 12
@@ -106,7 +107,7 @@ class Dcmi(PartitionCalls, RocePortCalls):
         """Card ids as of the last `init`; -1 stands for a card that did not answer it."""
         if self._generation == f.SECOND:
             return self._devices()
-        count = ctypes.c_int()
+        count = a_count()
         cards = (ctypes.c_int * MAX_CARDS)()
         self._call(f.CARD_LIST, ctypes.byref(count), cards, MAX_CARDS)
         return tuple(cards[: counted(count, MAX_CARDS, self._name(f.CARD_LIST))])
@@ -117,7 +118,7 @@ class Dcmi(PartitionCalls, RocePortCalls):
         The kernel numbers the chips from 0 without gaps, and the library leaves such a chip out
         (Huawei's driver).
         """
-        count = ctypes.c_int()
+        count = a_count()
         ids = (ctypes.c_int * MAX_CARDS)()
         self._call(f.DEVICE_LIST, ids, ctypes.byref(count), MAX_CARDS)
         function = self._name(f.DEVICE_LIST)
@@ -149,7 +150,7 @@ class Dcmi(PartitionCalls, RocePortCalls):
             NotReady: The library does not know the unit yet, or has lost it.
         """
         kind = self._int(f.TYPE, chip)
-        if kind == _UNKNOWN_UNIT:
+        if kind not in _UNITS:
             raise NotReady(0, self._name(f.TYPE), "the unit is of no valid type")
         return kind == _NPU
 
@@ -272,18 +273,16 @@ class Dcmi(PartitionCalls, RocePortCalls):
     def super_pod_type(self, chip: ChipRef) -> int | None:
         """The kind of super pod, or of a server outside of one; 950 only."""
         info = self._device_info(chip, _SUPER_POD_COMMAND, spacious(c.dcmi_spod_info))
-        kind = int(info.super_pod_type)
-        return None if kind == NONE else kind
+        return _number(info.super_pod_type)
 
     def rack_id(self, chip: ChipRef) -> int | None:
         """The rack of a server in a super pod of racks; 950 only."""
         info = self._device_info(chip, _SUPER_POD_COMMAND, spacious(c.dcmi_spod_info))
-        rack = int(info.chassis_id)
-        return None if rack == NONE else rack
+        return _number(info.chassis_id)
 
-    def mainboard_id(self, chip: ChipRef) -> int:
+    def mainboard_id(self, chip: ChipRef) -> int | None:
         """The kind of the main board; 950 only."""
-        return self._uint(f.MAINBOARD_ID, chip)
+        return _number(self._uint(f.MAINBOARD_ID, chip))
 
     # --- health and telemetry --------------------------------------------------------------------
 
@@ -293,10 +292,11 @@ class Dcmi(PartitionCalls, RocePortCalls):
 
     def error_codes(self, chip: ChipRef) -> tuple[int, ...]:
         """Active fault codes, in the library's order."""
-        count = ctypes.c_int()
+        count = a_count()
         codes = (ctypes.c_uint * MAX_ERROR_CODES)()
         self._call(f.ERROR_CODES, chip, ctypes.byref(count), codes, MAX_ERROR_CODES)
-        return tuple(codes[: counted(count, MAX_ERROR_CODES, self._name(f.ERROR_CODES))])
+        found = codes[: counted(count, MAX_ERROR_CODES, self._name(f.ERROR_CODES))]
+        return tuple(code for code in found if not is_blank(code))
 
     def error_text(self, chip: ChipRef, code: int) -> str:
         """The vendor's words for a fault code."""
@@ -339,11 +339,11 @@ class Dcmi(PartitionCalls, RocePortCalls):
         if not info.enable_flag:
             return None
         return EccCounts(
-            single_bit=info.single_bit_error_cnt,
-            double_bit=info.double_bit_error_cnt,
-            single_bit_ever=info.total_single_bit_error_cnt,
-            double_bit_ever=info.total_double_bit_error_cnt,
-            isolated_pages=info.double_bit_isolated_pages_cnt,
+            single_bit=_number(info.single_bit_error_cnt),
+            double_bit=_number(info.double_bit_error_cnt),
+            single_bit_ever=_number(info.total_single_bit_error_cnt),
+            double_bit_ever=_number(info.total_double_bit_error_cnt),
+            isolated_pages=_number(info.double_bit_isolated_pages_cnt),
         )
 
     def is_hccs_up(self, chip: ChipRef) -> bool:
@@ -353,7 +353,7 @@ class Dcmi(PartitionCalls, RocePortCalls):
 
     def processes(self, chip: ChipRef) -> tuple[int, ...]:
         """The ids, on the host, of the processes on a chip, of all containers."""
-        count = ctypes.c_int()
+        count = a_count()
         found = (c.dcmi_proc_mem_info * MAX_PROCESSES)()
         self._call(f.PROCESSES, chip, found, ctypes.byref(count))
         number = counted(count, MAX_PROCESSES, self._name(f.PROCESSES))
@@ -372,7 +372,7 @@ class Dcmi(PartitionCalls, RocePortCalls):
 
         def receive(pointer: Any) -> None:
             event = pointer.contents  # the library's, and only during this call
-            if event.type == _CHIP_FAULT:
+            if event.type == _CHIP_FAULT and not is_blank(event.dms_event.event_id):
                 handler(fault_event(event.dms_event))
 
         callback = c.fault_event_callback(receive)
@@ -383,6 +383,10 @@ class Dcmi(PartitionCalls, RocePortCalls):
         except DcmiError:
             _callbacks.remove(callback)
             raise
+
+
+def _number(number: int) -> int | None:
+    return None if number == NONE else number
 
 
 def _told(number: int, function: str) -> int:

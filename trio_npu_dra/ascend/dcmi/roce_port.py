@@ -12,7 +12,7 @@ from trio_npu_dra.ascend.dcmi._answers import spacious
 from trio_npu_dra.ascend.dcmi._base import Calls
 from trio_npu_dra.ascend.dcmi._codes import NO_CONFIGURATION
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, IdUnknown
-from trio_npu_dra.ascend.dcmi.types import ChipRef, IpAddress, IpInterface
+from trio_npu_dra.ascend.dcmi.types import ChipRef, IpAddress, IpInterface, is_blank
 
 _ROCE_PORT: Final = 1, 0  # kind of port, and its number
 _TYPES: Final = {4: 0, 6: 1}  # by IP version
@@ -24,7 +24,7 @@ class RocePortCalls(Calls):
 
     def network_health(self, chip: ChipRef) -> int:
         """0 or 6 (being set up): the chip's RoCE port is fine. Can block long on a dropped card."""
-        return self._int(f.NETWORK_HEALTH, chip)
+        return self._one_of(range(9), f.NETWORK_HEALTH, chip)
 
     def address(self, chip: ChipRef, version: int) -> IpInterface | None:
         """The address of a chip's RoCE port, with its network; None if it has none.
@@ -54,19 +54,19 @@ class RocePortCalls(Calls):
         except IdUnknown:  # so the library puts it (Huawei's driver)
             return None
         found = _address(gateway, version)
-        return None if found.is_unspecified else found
+        return None if is_blank(*found.packed, ones=0xFF) else found
 
     def mac_address(self, chip: ChipRef) -> str | None:
         """The MAC address of a chip's RoCE port, such as `02:00:00:00:00:01`."""
         buffer = ctypes.create_string_buffer(_MAC_BYTES)
         self._call(f.MAC_ADDRESS, chip, 0, buffer, _MAC_BYTES)
-        return buffer.raw.hex(":") if any(buffer.raw) else None
+        return None if is_blank(*buffer.raw, ones=0xFF) else buffer.raw.hex(":")
 
 
 def is_reachable(address: IpInterface) -> bool:
     """Whether peers can reach it: 0.0.0.0 stands for no address, and so does fe80::."""
     is_of_link = address.version == 6 and address.is_link_local
-    return not (address.ip.is_unspecified or is_of_link)
+    return not (is_blank(*address.ip.packed, ones=0xFF) or is_of_link)
 
 
 def _asked(version: int) -> c.dcmi_ip_addr:

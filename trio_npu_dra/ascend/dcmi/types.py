@@ -69,7 +69,7 @@ class Memory(NamedTuple):
 
 
 class EccCounts(NamedTuple):
-    """Errors of a chip's HBM: corrected (single bit), and others (double bit).
+    """Errors of a chip's HBM: corrected (single bit), and others (double bit); None is unknown.
 
     Attributes:
         single_bit: Since the chip started.
@@ -80,11 +80,11 @@ class EccCounts(NamedTuple):
             keeps no count of those with single-bit errors: the field for it is always 0.
     """
 
-    single_bit: int
-    double_bit: int
-    single_bit_ever: int
-    double_bit_ever: int
-    isolated_pages: int
+    single_bit: int | None
+    double_bit: int | None
+    single_bit_ever: int | None
+    double_bit_ever: int | None
+    isolated_pages: int | None
 
 
 class DieKind(IntEnum):

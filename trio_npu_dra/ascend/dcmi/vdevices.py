@@ -15,9 +15,17 @@ from trio_npu_dra.ascend.dcmi._answers import counted, resources, spacious, text
 from trio_npu_dra.ascend.dcmi._base import Calls
 from trio_npu_dra.ascend.dcmi._codes import INVALID_PARAMETER
 from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError
-from trio_npu_dra.ascend.dcmi.types import ChipRef, MultiDiePolicy, Resources, VDevice, VnpuMode
+from trio_npu_dra.ascend.dcmi.types import (
+    ChipRef,
+    MultiDiePolicy,
+    Resources,
+    VDevice,
+    VnpuMode,
+    is_blank,
+)
 
 MAX_VNPUS: Final = 32
+_OFF_OR_ON: Final = (0, 1)
 _VDEVICES: Final = 52  # main command VDEV_MNG
 _OF_ONE, _TOTAL = 0, 1  # sub commands VDEV_RESOURCE, TOTAL_RESOURCE
 _ANY_ID: Final = 0xFFFF_FFFF
@@ -28,7 +36,7 @@ class PartitionCalls(Calls):
 
     def multi_die_policy(self) -> MultiDiePolicy:
         """Whether containers may get single dies of a card; A3 only."""
-        is_independent = self._int(f.MULTI_DIE_POLICY) != 0
+        is_independent = self._one_of(_OFF_OR_ON, f.MULTI_DIE_POLICY) == 1
         return MultiDiePolicy.INDEPENDENT if is_independent else MultiDiePolicy.UNION
 
     # --- partitions -------------------------------------------------------------------------------
@@ -38,6 +46,8 @@ class PartitionCalls(Calls):
         info = self._total(chip)
         count = ctypes.c_int(info.vdev_num)
         ids = info.vdev_id[: counted(count, MAX_VNPUS, self._name(f.DEVICE_INFO))]
+        if any(map(is_blank, ids)):
+            raise DcmiError(0, self._name(f.DEVICE_INFO), "ids of vNPUs that are not written")
         return tuple(dict.fromkeys(ids))
 
     def total_resources(self, chip: ChipRef) -> Resources:
@@ -105,14 +115,14 @@ class PartitionCalls(Calls):
 
     def vnpu_mode(self) -> VnpuMode:
         """What the node's vNPUs are for; one for virtual machines has no device node."""
-        is_vm = self._int(f.VDEVICE_MODE) != 0
+        is_vm = self._one_of(_OFF_OR_ON, f.VDEVICE_MODE) == 1
         return VnpuMode.VIRTUAL_MACHINE if is_vm else VnpuMode.CONTAINER
 
     # --- shares ----------------------------------------------------------------------------------
 
     def device_share(self, chip: ChipRef) -> bool:
         """Whether several containers may open the chip at once."""
-        return self._int(f.DEVICE_SHARE, chip) == 1
+        return self._one_of(_OFF_OR_ON, f.DEVICE_SHARE, chip) == 1
 
     def set_device_share(self, chip: ChipRef, *, enabled: bool) -> None:
         """Let several containers open the chip at once, or not; sets all dies of an A3 card.
