@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -15,10 +16,10 @@ from tests.claims.node import claim, ref, result
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.ascend.division_poll import DivisionPoll
-from trio_npu_dra.ascend.offers import not_partitioned
+from trio_npu_dra.ascend.offers import not_partitioned, template_key
 from trio_npu_dra.ascend.vnpus import Vnpus
 
-BUSY, NOT_PERMITTED, NOT_SUPPORTED = -8020, -8002, -8255
+BUSY, NOT_PERMITTED, NOT_SUPPORTED, INVALID = -8020, -8002, -8255, -8001
 
 
 async def test_a_claim_gets_the_partitions_that_it_was_allocated(cut: CutNode) -> None:
@@ -91,6 +92,44 @@ async def test_a_chip_that_the_library_does_not_cut_has_no_partitions_until_it_d
     cut.control.release("dcmi_create_vdevice", device=0)
     assert await driver.prepare("a") == ""
     assert not_partitioned(cut.disk.board.value, cut.partitioning.value) == {}
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+async def test_a_template_that_an_unused_chip_refuses_is_offered_of_no_chip_like_it(
+    cut: CutNode, *, is_used: bool
+) -> None:
+    """After two tries; other templates are. A chip in use may have no room for what is refused."""
+    cut.control.set_return_code("dcmi_create_vdevice", INVALID)
+    if is_used:
+        cut.control.set_processes(0, [(4711, 1 << 20)])
+    cut.store("a", quarter(0))
+    driver = cut.driver()
+
+    def offered() -> set[str]:
+        found = available(cut.disk.board.value, (), cut.partitioning.value)
+        return {offer.partition.template for offer in found if offer.partition}
+
+    before = offered()
+    for _ in range(2):
+        assert offered() == before
+        assert "npu-smi info -t template-info" in await driver.prepare("a")
+    reasons = not_partitioned(cut.disk.board.value, cut.partitioning.value)
+    if is_used:
+        assert (offered(), reasons) == (before, {})
+        return
+    assert offered() == before - {"vir05_1c_8g"}
+    assert len(reasons) == 8
+    assert "not by vir05_1c_8g: dcmi_create_vdevice returned -8001" in reasons["npu-7"]
+    assert "npu-smi info -t template-info" in reasons["npu-7"]
+    updated = replace(cut.disk.board.value, driver_version="another")
+    assert not_partitioned(updated, cut.partitioning.value) == {}
+    for template in before - {"vir05_1c_8g"}:
+        refusals = dict(cut.partitioning.value.refusals)
+        refusals[template_key(cut.disk.board.value, cut.disk.board.value.chips[0], template)] = "no"
+        cut.partitioning.set(replace(cut.partitioning.value, refusals=refusals))
+    assert offered() == set()
+    found = available(cut.disk.board.value, (), cut.partitioning.value)
+    assert [offer.name for offer in found] == [f"npu-{number}" for number in range(8)]
 
 
 async def test_a_chip_in_use_is_named_with_who_uses_it(cut: CutNode) -> None:

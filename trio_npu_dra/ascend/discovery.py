@@ -181,7 +181,7 @@ class _Silent:
 
 
 def _sure(known: Board, read: Collection[Chip], silent: _Silent) -> list[Chip]:
-    """The chips whose die, number and family agree with the last list; the next decides of others."""
+    """The chips that are who they were in the last list; the next list decides of others."""
     names = {chip.name for chip in read}
     moved = {one.uuid or one.ref: one for one in known.chips if one.name not in names}
     sure = []

@@ -14,7 +14,7 @@ from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, Resources, VDevice, V
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth, Fault, FaultLevel, worst_of
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.ascend.partition_plan import Amounts, PartitionPlan, plan_partitions, taken_by
-from trio_npu_dra.ascend.splits import usable, why_not_split
+from trio_npu_dra.ascend.splits import split_of, usable, why_not_split
 from trio_npu_dra.ascend.traits import TRAITS
 
 
@@ -28,7 +28,7 @@ class PartitionMode:
         by_hand: The ids of those known to be cut by hand (`claims.by_hand`); None: all but ours. A
             vNPU that is neither was perhaps cut by another instance of this driver a moment ago. It
             is not offered, and its chip is not offered whole.
-        refusals: The library's reasons for refusing to cut chips, by the chip's key.
+        refusals: The library's reasons for refusing to cut: by the chip's key, or `template_key`.
     """
 
     is_on: bool = False
@@ -42,6 +42,12 @@ class PartitionMode:
             return ()
         known = self.ours | self.by_hand
         return tuple(vnpu for chip in board.chips for vnpu in chip.vnpus if vnpu not in known)
+
+
+def template_key(board: Board, chip: Chip, template: str) -> str:
+    """The key of a template's refusal, which is one for all chips of the chip's kind."""
+    kind = (board.driver_version, chip.family, chip.board_id, chip.ai_cores)
+    return " ".join(map(str, (*kind, template)))
 
 
 NO_PARTITIONS: Final = PartitionMode()
@@ -206,11 +212,17 @@ def not_offered(board: Board, partitioning: PartitionMode = NO_PARTITIONS) -> di
 
 
 def not_partitioned(board: Board, partitioning: PartitionMode) -> dict[str, str]:
-    """Why chips are not cut for claims, by their names; empty if cutting is off."""
+    """Why chips are not cut for claims, or not by all templates, by their names.
+
+    Empty if cutting is off.
+    """
     if not partitioning.is_on:
         return {}
-    plans = {chip.name: _plan(board, chip, partitioning) for chip in board.chips}
-    return {name: plan for name, plan in plans.items() if isinstance(plan, str)}
+    found = {}
+    for chip in board.chips:
+        plan = _plan(board, chip, partitioning)
+        found[chip.name] = plan if isinstance(plan, str) else _refused(board, chip, partitioning)
+    return {name: why for name, why in found.items() if why}
 
 
 def _of_chip(board: Board, chip: Chip, partitioning: PartitionMode) -> Iterator[Offer]:
@@ -265,7 +277,20 @@ def _plan(board: Board, chip: Chip, partitioning: PartitionMode) -> PartitionPla
     if plan is None or not plan.partitions:
         ids = ", ".join(str(vdevice.id) for vdevice in by_hand)
         return f"vNPUs that were cut by hand leave no room: {ids}"
-    return plan
+    kept = tuple(
+        partition
+        for partition in plan.partitions
+        if template_key(board, chip, partition.template) not in partitioning.refusals
+    )
+    return plan._replace(partitions=kept) if kept else _refused(board, chip, partitioning)
+
+
+def _refused(board: Board, chip: Chip, partitioning: PartitionMode) -> str:
+    """Which templates the library refuses, and why; empty if none."""
+    split = split_of(chip)
+    names = [template.name for template in split.templates] if split is not None else []
+    why = {name: partitioning.refusals.get(template_key(board, chip, name)) for name in names}
+    return "; ".join(f"not by {name}: {refusal}" for name, refusal in why.items() if refusal)
 
 
 def _why_not(board: Board, chip: Chip) -> str:

@@ -8,13 +8,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeVar, TypeVarTuple
 
+from trio_npu_dra.ascend.dcmi._codes import INVALID_PARAMETER
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.errors import IdUnknown, NotPermitted, NotSupported
+from trio_npu_dra.ascend.dcmi.errors import DcmiError, IdUnknown, NotPermitted, NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef, VDevice
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.offers import PartitionMode
+from trio_npu_dra.ascend.offers import PartitionMode, template_key
 from trio_npu_dra.kit.base.errors import DevicesUnknown
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -29,7 +30,7 @@ Ts = TypeVarTuple("Ts")
 class Vnpus:
     """The vNPUs of this node's chips; chips are named by their host device nodes.
 
-    *partitioning* gets the library's reason when it refuses to cut a chip.
+    *partitioning* gets the library's reason when it refuses to cut a chip, or to cut by a template.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Vnpus:
         self._board = board
         self._division = division
         self._partitioning = partitioning
-        self._refused_last: set[str] = set()  # the keys of chips whose last cut the library refused
+        self._refused_last: set[str] = set()  # as in `PartitionMode.refusals`, also a first one
 
     async def of(self, node: str) -> Mapping[int, str]:
         """The templates of all vNPUs of a chip, by id.
@@ -98,22 +99,37 @@ class Vnpus:
         chip = self._chip(node)
         try:
             made = await self._call(node, Dcmi.create_vdevice, template, vnpu)
-        except (NotPermitted, NotSupported) as error:
-            if chip.key in self._refused_last:
-                self._note_refusal(chip, str(error))
-            self._refused_last.add(chip.key)
+        except DcmiError as error:
+            if isinstance(error, NotPermitted | NotSupported):
+                self._note_refusal(chip, chip.key, str(error))
+            elif error.code == INVALID_PARAMETER and await self._is_untouched(node):
+                self._note_refusal(chip, self._key(chip, template), str(error))
             raise
-        self._refused_last.discard(chip.key)
-        self._note_refusal(chip, "")
+        for key in (chip.key, self._key(chip, template)):
+            self._note_refusal(chip, key, "")
         return made
 
-    def _note_refusal(self, chip: Chip, refusal: str) -> None:
-        """Offer no partitions of a chip that the library does not cut, until it does.
+    async def _is_untouched(self, node: str) -> bool:
+        """Whether a chip certainly has all its room."""
+        try:
+            return not await self.of(node) and not await self.processes(node)
+        except (DevicesUnknown, DcmiError):
+            return False
 
-        One refusal is not enough: without partitions on offer no claim would try again.
+    def _key(self, chip: Chip, template: str) -> str:
+        return template_key(self._board.value, chip, template)
+
+    def _note_refusal(self, chip: Chip, key: str, refusal: str) -> None:
+        """Offer no partitions that the library refuses to cut: of a chip, or by a template.
+
+        A chip has them again once it is cut, a template with another version of the Ascend driver
+        or a new start. One refusal is not enough: without partitions on offer no claim would try
+        again.
         """
+        is_first = bool(refusal) and key not in self._refused_last
+        (self._refused_last.add if refusal else self._refused_last.discard)(key)
         known = self._partitioning.value.refusals
-        if refusal == known.get(chip.key, ""):
+        if is_first or refusal == known.get(key, ""):
             return
         if refusal:
             log.warning(
@@ -122,8 +138,8 @@ class Vnpus:
             )
         else:
             log.info("NPU is cut for claims again", extra={"npu": chip.name})
-        others = {key: why for key, why in known.items() if key != chip.key}
-        refusals = others | ({chip.key: refusal} if refusal else {})
+        others = {one: why for one, why in known.items() if one != key}
+        refusals = others | ({key: refusal} if refusal else {})
         self._partitioning.set(replace(self._partitioning.value, refusals=refusals))
 
     async def destroy(self, node: str, vnpu: int) -> None:

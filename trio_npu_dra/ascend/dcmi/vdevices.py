@@ -96,7 +96,16 @@ class PartitionCalls(Calls):
         wanted.vfg_id = _ANY_ID
         wanted.template_name = template.encode()
         out: Any = spacious(c.dcmi_create_vdev_out)
-        self._call(f.CREATE_VDEVICE, chip, ctypes.byref(wanted), ctypes.byref(out))
+        try:
+            self._call(f.CREATE_VDEVICE, chip, ctypes.byref(wanted), ctypes.byref(out))
+        except DcmiError as error:
+            if error.code != INVALID_PARAMETER:
+                raise
+            meaning = (
+                f"no room for a {template}, or the installed Ascend driver has no such template; "
+                "npu-smi info -t template-info lists those that it has"
+            )
+            raise DcmiError(error.code, error.function, meaning) from None
         return int(out.vdev_id)
 
     def destroy_vdevice(self, chip: ChipRef, vdev_id: int) -> None:
