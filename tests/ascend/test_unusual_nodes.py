@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, ChipFamily
 from trio_npu_dra.ascend.offers import OfferKind, offers
-from trio_npu_dra.lab.simulator import SimulatedBoard, load_profile
+from trio_npu_dra.lab.simulator import Profile, SimulatedBoard, load_profile
+from trio_npu_dra.lab.simulator.profile import DeviceFacts
 
 NEWER_FUNCTIONS = (
     "dcmi_get_device_die_v2",
@@ -56,6 +58,31 @@ async def test_a_library_without_the_newer_functions_costs_their_facts_alone(
     assert (first.memory_bytes, first.ai_cores) == (64 * 1024**3, 24)
     unknown = (first.npu_name, first.uuid, first.pci_bus_id, first.device_share, first.super_pod_id)
     assert unknown == (None,) * 5
+
+
+def numbered(profile: Profile, first: int) -> Profile:
+    """The profile with other card ids."""
+    told = [device.model_dump(by_alias=True, mode="json") for device in profile.devices]
+    devices = [
+        DeviceFacts.model_validate_json(json.dumps(one | {"cardId": first + one["cardId"]}))
+        for one in told
+    ]
+    return profile.model_copy(update={"devices": devices})
+
+
+@pytest.mark.parametrize(
+    ("profile", "first"),
+    [(numbered(load_profile("a3-16"), first), first) for first in (32, 100, 32768)],
+)
+async def test_card_ids_begin_at_any_number(
+    worker: DcmiWorker, dcmi: Dcmi, host: Host, first: int
+) -> None:
+    """As on real hosts; both dies of each card are found."""
+    dcmi.init()
+    board = await discover(worker, dcmi, host)
+    assert [chip.card_id for chip in board.chips] == [first + number // 2 for number in range(16)]
+    assert board.gaps == ()
+    assert [offer.name for offer in offers(board)] == [f"module-{first + n}" for n in range(8)]
 
 
 class WithoutDomains(Dcmi):

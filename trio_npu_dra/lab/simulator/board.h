@@ -65,6 +65,7 @@ const struct slot *cards_find(int card_id, int device_id);
 const struct slot *cards_first(int card_id);
 
 /* Chips per card by the board's design: a container may see only the second die of a card. */
+bool cards_is_vnpu(int card_id);
 int cards_chips(const struct board *board, int card_id);
 
 /* Whether this is the card's MCU, which comes after its chips. Locks by itself. */

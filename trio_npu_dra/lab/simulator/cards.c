@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "board.h"
-#include "vnpu.h"
 
 static struct snapshot snapshot;
 
@@ -49,9 +48,19 @@ static bool is_listed(const struct board *board, const struct board_device *devi
            (!dies_go_together(board) || card_is_counted(board, device->card_id));
 }
 
+bool cards_is_vnpu(int card_id)
+{
+    for (int i = 0; i < snapshot.count; i++) {
+        if (snapshot.slots[i].card_id == card_id && snapshot.slots[i].vnpu != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int cards_chips(const struct board *board, int card_id)
 {
-    if (card_id >= FIRST_VNPU) {
+    if (cards_is_vnpu(card_id)) {
         return 1;
     }
     int chips = 0;
@@ -67,7 +76,7 @@ bool cards_has_mcu(int card_id, int device_id)
     if (board == NULL) {
         return false;
     }
-    bool hit = snapshot.ready && board->facts.has_mcu != 0 && card_id < FIRST_VNPU &&
+    bool hit = snapshot.ready && board->facts.has_mcu != 0 && !cards_is_vnpu(card_id) &&
                device_id > 0 && device_id == cards_chips(board, card_id);
     board_unlock();
     return hit;

@@ -107,7 +107,7 @@ EXPORT int dcmi_get_device_id_in_card(int card_id, int *device_id_max, int *mcu_
         return DCMI_INNER_ERR;
     }
     *device_id_max = cards_chips(board, card_id);
-    *mcu_id = board->facts.has_mcu != 0 && card_id < FIRST_VNPU ? *device_id_max : -1;
+    *mcu_id = board->facts.has_mcu != 0 && !cards_is_vnpu(card_id) ? *device_id_max : -1;
     *cpu_id = -1;
     board_unlock();
     return DCMI_OK;

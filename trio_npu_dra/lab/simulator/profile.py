@@ -167,6 +167,7 @@ class DeviceFacts(_Strict):
     """One chip.
 
     Attributes:
+        card_id: Hosts have been seen whose ids begin at 32 and at 32768.
         pci: Address such as `0000:c1:00.0`; both chips of a 300I Duo have the same. Empty for a
             chip that is on no PCI bus (310B; 950 on the UB).
         pci_root_port: The path above it in sysfs, such as `pci0000:c0/0000:c0:00.0`.
@@ -179,7 +180,7 @@ class DeviceFacts(_Strict):
     """
 
     physical_id: Annotated[int, Field(ge=0, le=99)]
-    card_id: Annotated[int, Field(ge=0, le=63)]
+    card_id: Annotated[int, Field(ge=0, lt=1 << 31)]
     device_id: Annotated[int, Field(ge=0, le=3)]
     pci: PciAddress = ""
     pci_root_port: PciRootPort = ""
