@@ -132,6 +132,15 @@ async def test_a_template_that_an_unused_chip_refuses_is_offered_of_no_chip_like
     assert [offer.name for offer in found] == [f"npu-{number}" for number in range(8)]
 
 
+async def test_a_chip_whose_vnpus_cannot_be_read_is_named(cut: CutNode) -> None:
+    """An error of a C function alone would not say which of a claim's devices has it."""
+    cut.control.set_return_code("dcmi_get_device_info", INVALID, device=0)
+    cut.store("a", quarter(0, chip=1), quarter(0))
+    answer = await cut.driver().prepare("a")
+    words = "npu-0-vir05-1c-8g-0: the vNPUs of its NPU cannot be read: "
+    assert answer.startswith(f"{words}dcmi_get_device_info returned -8001")
+
+
 async def test_a_chip_in_use_is_named_with_who_uses_it(cut: CutNode) -> None:
     """A chip that a container has as a whole cannot be cut."""
     cut.control.set_return_code("dcmi_create_vdevice", BUSY, device=0)

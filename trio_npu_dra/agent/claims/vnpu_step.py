@@ -6,7 +6,7 @@ Therefore the id is chosen here, not by the library (docs/decisions/vnpu-ids.md)
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -103,7 +103,6 @@ class VnpuStep:
 
         Raises:
             ClaimError: One cannot be cut, or has no device node; the message says why.
-            DcmiError: The chip is in use as a whole, or does not answer.
             StorageError: An id cannot be recorded, or another task holds the chip's lock for long.
         """
         for part in _parts(entry):
@@ -124,7 +123,7 @@ class VnpuStep:
         later. The chip can come back with all its vNPUs.
 
         Raises:
-            DcmiError: A container still uses one.
+            ClaimUnavailable: A container still uses one.
             DevicesUnknown: *entry* is a leftover, and the chip does not answer yet.
             StorageError: As above.
         """
@@ -175,7 +174,7 @@ class VnpuStep:
 
     async def _make(self, part: _Part) -> None:
         device, template, wanted = part.device, part.partition.template, part.partition.vnpu
-        there = await self.vnpus.of(device.chip_node)
+        there = await self._there(part)
         if wanted is not None and wanted in there:
             if there[wanted] == template:
                 return  # an earlier try was killed, or given up, after it was cut
@@ -203,14 +202,23 @@ class VnpuStep:
             )
             await self._record_vnpu(part, made)
 
+    async def _there(self, part: _Part) -> Mapping[int, str]:
+        """The templates of the vNPUs of a partition's chip, by id."""
+        try:
+            return await self.vnpus.of(part.device.chip_node)
+        except DcmiError as error:
+            kind = ClaimUnavailable if error.retryable else ClaimError
+            raise kind(
+                f"{part.device.device}: the vNPUs of its NPU cannot be read: {error}"
+            ) from error
+
     async def _check_made(self, part: _Part, ids: Collection[int], made: int) -> int:
         """The id of *ids* that a new partition has; the returned id may be another claim's.
 
         Raises:
-            ClaimUnavailable: The chip lists no such partition.
-            DcmiError: It does not answer.
+            ClaimError: The chip lists no such partition, or does not answer.
         """
-        there = await self.vnpus.of(part.device.chip_node)
+        there = await self._there(part)
         for vnpu in ids:
             if part.may_be(there.get(vnpu)):
                 return vnpu
@@ -268,8 +276,9 @@ class VnpuStep:
         if template == part.partition.template:
             try:
                 await self.vnpus.destroy(node, vnpu)
-            except Busy:  # a container may use it
-                raise
+            except Busy as error:
+                device = part.device.device
+                raise ClaimUnavailable(f"{device} cannot be removed now: {error}") from error
             except DcmiError as error:
                 raise DevicesUnknown(f"{part.device.device}: {error}") from error
         elif part.may_be(template):
@@ -283,7 +292,7 @@ class VnpuStep:
     async def _leave(self, part: _Part, vnpu: int, problem: DevicesUnknown) -> None:
         """Move a partition to a record of its own, which frees its claim and keeps its id."""
         log.warning(
-            "a claim's vNPU cannot be removed now, and is removed once its NPU answers",
+            "a claim's vNPU could not be removed, which is tried again until it is gone",
             extra=part.fields | {"problem": str(problem)},
         )
         entry, device = part.entry, part.device
