@@ -133,11 +133,11 @@ class Vnpus:
             return
         if refusal:
             log.warning(
-                "NPU is no longer cut for claims: the Ascend driver refuses",
+                "partitions are no longer cut for claims: the Ascend driver refuses",
                 extra={"npu": chip.name, "problem": refusal},
             )
         else:
-            log.info("NPU is cut for claims again", extra={"npu": chip.name})
+            log.info("partitions are cut for claims again", extra={"npu": chip.name})
         others = {one: why for one, why in known.items() if one != key}
         refusals = others | ({key: refusal} if refusal else {})
         self._partitioning.set(replace(self._partitioning.value, refusals=refusals))
