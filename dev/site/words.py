@@ -101,7 +101,8 @@ TAINTS_TAIL: Final = """\
 |---|---|
 | `None` | nothing; it only informs |
 | `NoSchedule` | claims that do not tolerate it do not get the NPU |
-| `NoExecute` | the same, and pods that have the NPU are evicted |
+| `NoExecute` | the same, and pods that have the NPU by a claim in their spec are evicted \
+([not those with `limits`](../guides/unhealthy.md#what-happens-to-a-job)) |
 
 With `--evict-after` a fault must last that many seconds before its effect is `NoExecute`; until
 then it is `NoSchedule`.
