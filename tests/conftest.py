@@ -41,11 +41,14 @@ def simulator() -> Path:
     return compiled_simulator()
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder whose name is short enough for sockets."""
+def _short_folder() -> Iterator[Path]:
+    """Its name is short enough for sockets; that of pytest has the names of user and test in it."""
     with TemporaryDirectory(prefix="npu-") as name:
         yield Path(name)
+
+
+folder = pytest.fixture(_short_folder, name="folder")
+tmp_path = pytest.fixture(_short_folder, name="tmp_path")
 
 
 @pytest.fixture

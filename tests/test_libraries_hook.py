@@ -127,7 +127,7 @@ def test_a_file_system_that_nobody_writes_is_said_once(container: Container) -> 
         f"mount -t tmpfs tmpfs {root}",
         f"mkdir -p {root}/etc {root}/dev {root}{FOLDER}",
         f"mount --bind {container.place}/driver {root}{FOLDER}",
-        f"mount -o remount,ro {root}",
+        f"mount -o remount,ro tmpfs {root}",  # without a name it repeats a uid that is not ours
     )
     said = container.run(before="\n".join(before))
     assert said.count("\n") == 1

@@ -217,8 +217,8 @@ async def test_a_token_in_the_kubeconfig_wins(plugin: Plugin) -> None:
         ({"interactiveMode": "Always"}, "stdin is no terminal"),
         ({"env": [{"value": "a"}]}, "user.exec.env.0.name"),
         (
-            {"command": "no-such-plugin", "installHint": "Ask your cloud."},
-            "cannot run no-such-plugin: No such file or directory: Ask your cloud.",
+            {"command": "/no-such-plugin", "installHint": "Ask your cloud."},
+            "cannot run /no-such-plugin: No such file or directory: Ask your cloud.",
         ),
         ({"command": "/bin/sh", "args": ["-c", "exit 3"]}, "/bin/sh failed with exit status 3"),
         ({"args": ["\0"]}, "cannot run"),
