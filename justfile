@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE := ""
 builder := env("NPU_DRA_BUILDER", "docker")
 # In shell's words: a changed tree has another revision, and its image another name.
 revision := "python requirements/revision.py"
-image := 'echo "${NPU_DRA_IMAGE:-docker.io/library/dra-npu:' + version + '-$(' + revision + ')}"'
+image := "python -m requirements.image"
 version := replace_regex(read(justfile_directory() / "trio_npu_dra/__init__.py"), \
     '(?s).*__version__ = "([^"]+)".*', '$1')
 
@@ -119,7 +119,7 @@ check: lint types imports (protos "--check") test
 
 # collect what goes into the image: locked wheels for amd64 and arm64, and our own
 wheels:
-    rm -rf build
+    rm -rf build/wheels build/dist build/lib build/bdist.* build/made-of
     for machine in x86_64 aarch64; do \
         python -m pip download --quiet --no-deps --require-hashes --only-binary=:all: \
             --python-version 3.13 --platform manylinux2014_$machine \
@@ -131,19 +131,17 @@ wheels:
 
 # build the driver's image, and say its name; arguments go to the builder (--target simulator, ...)
 image *arguments: wheels
-    {{builder}} build --tag "$({{image}})" --build-arg VERSION={{version}} \
+    name=$({{image}}) && {{builder}} build --tag "$name" --build-arg VERSION={{version}} \
         --build-arg REVISION="$({{revision}})" {{arguments}} .
     @{{image}}
 
 # write build/overlay, for `kubectl apply -k`: a folder of k8s/ with the image that `just image` made
 overlay folder="k8s/base":
-    mkdir -p build/overlay
-    image=$({{image}}) && printf '%s\n' "resources: [../../{{folder}}]" "images:" \
-        "- name: docker.io/library/dra-npu" "  newName: ${image%:*}" "  newTag: ${image##*:}" \
-        >build/overlay/kustomization.yaml
+    {{image}} {{quote(folder)}}
 
 # write build/sbom.json: what is in the image, as CycloneDX; arguments go to the builder
 sbom *arguments: wheels
+    rm -rf build/inventory
     {{builder}} build --target inventory --output type=local,dest=build/inventory {{arguments}} .
     python requirements/sbom.py build/inventory build/sbom.json
 

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from requirements.image import BASE
 from requirements.revision import ROOT, UNKNOWN, revision
 from trio_npu_dra import __version__
 
+DIGEST = f"sha256:{'0' * 64}"
+TAGS = ("1", "1.10", "2026_11", "0777", "0x10", "1e3", "true", "null", "v1")
 AUTHOR = ("-c", "user.name=us", "-c", "user.email=us@example.com")
 BUILT_OF = (
     "setup.py",
@@ -53,7 +56,8 @@ def tree(tmp_path: Path) -> Path:
         "from trio_npu_dra.revision import full_version\nprint(full_version())\n"
     )
     (tree / "requirements").mkdir()
-    shutil.copy(ROOT / "requirements/revision.py", tree / "requirements")
+    for name in ("image.py", "revision.py"):
+        shutil.copy(ROOT / "requirements" / name, tree / "requirements")
     return tree
 
 
@@ -130,11 +134,39 @@ def test_overlay_has_the_image_of_this_tree(tree: Path, monkeypatch: pytest.Monk
     old, new = images
     assert old.pop("newTag") == f"{__version__}-{name[:12]}"
     assert new.pop("newTag").startswith(f"{__version__}-{name[:12]}-changed-")
-    base = "docker.io/library/dra-npu"
-    assert old == new == {"name": base, "newName": base}
+    assert old == new == {"name": BASE, "newName": BASE}
 
-    monkeypatch.setenv("NPU_DRA_IMAGE", "registry.example.com:5000/npu/dra-npu:mine")
+
+NAMES = {
+    **{f"r.io/dra-npu:{tag}": ("r.io/dra-npu", "newTag", tag) for tag in TAGS},
+    "dra-npu": ("dra-npu", "newTag", "latest"),
+    "r.io:5000/npu/dra-npu": ("r.io:5000/npu/dra-npu", "newTag", "latest"),
+    "[::1]:5000/dra-npu:1": ("[::1]:5000/dra-npu", "newTag", "1"),
+    f"r.io/dra-npu@{DIGEST}": ("r.io/dra-npu", "digest", DIGEST),
+    f"r.io:5000/dra-npu:1@{DIGEST}": ("r.io:5000/dra-npu", "digest", DIGEST),
+}
+"""Names of images, and what kustomize is told of them."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_overlay_has_the_image_that_is_named(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Its tag is text, whatever it looks like; without one it is docker's `latest`."""
+    monkeypatch.setenv("NPU_DRA_IMAGE", name)
     run(tree, "just", "overlay")
     (image,) = yaml.safe_load((tree / "build/overlay/kustomization.yaml").read_text())["images"]
-    assert image["newName"] == "registry.example.com:5000/npu/dra-npu"
-    assert image["newTag"] == "mine"
+    repository, field, version = NAMES[name]
+    assert image == {"name": BASE, "newName": repository, field: version}
+
+
+@pytest.mark.parametrize("name", ["r.io/DRA:1", "r.io/a b", "dra-npu:", "-x", "a@sha256:1", "a\n"])
+def test_a_name_that_no_image_can_have_is_refused(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """By one line; nothing is written."""
+    monkeypatch.setenv("NPU_DRA_IMAGE", name)
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run(tree, "just", "overlay")
+    assert f"NPU_DRA_IMAGE={name} is no name of an image: write " in refused.value.stderr
+    assert not (tree / "build/overlay").exists()
