@@ -7,7 +7,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -120,6 +120,10 @@ class BuiltCluster(Cluster):
     def helm(self, *args: str | Path, stdin: str | None = None) -> str:
         """Run Helm as the administrator; returns its stdout, raises ClusterError."""
         return self.plane.helm(*args, stdin=stdin)
+
+    def api_server_away(self) -> AbstractContextManager[None]:
+        """End the API server for the block."""
+        return self.plane.api_server_away()
 
     def provide_image(
         self, context: Path, *, target: str | None = None, name: str, is_final: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -85,6 +86,10 @@ class Cluster(ABC):
     @abstractmethod
     def helm(self, *args: str | Path, stdin: str | None = None) -> str:
         """Run Helm as the administrator; returns its stdout, raises ClusterError."""
+
+    @abstractmethod
+    def api_server_away(self) -> AbstractContextManager[None]:
+        """End the API server for the block, and wait after it until it is ready again."""
 
     @abstractmethod
     def provide_image(

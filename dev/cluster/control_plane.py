@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,10 +142,19 @@ class ControlPlane:
 
     def restart_apiserver(self) -> None:
         """End the API server and start it again; raises ClusterError if it is not ready in 60 s."""
+        with self.api_server_away():
+            pass
+
+    @contextmanager
+    def api_server_away(self) -> Iterator[None]:
+        """End the API server for the block, and wait after it until it is ready again."""
         server = self.part("kube-apiserver")
         server.stop()
         self.running.remove(server)
-        self._start_apiserver()
+        try:
+            yield
+        finally:
+            self._start_apiserver()
 
     def stop(self) -> None:
         """Kill every part at once: nothing of it is kept."""

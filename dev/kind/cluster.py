@@ -8,7 +8,8 @@ import os
 import secrets
 import shutil
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -36,6 +37,7 @@ OLDEST = (1, 36)
 HUB = "docker.io/"
 OF_KIND = "io.x-k8s.kind"
 """Begins the labels by which kind knows its containers."""
+API_SERVER = Path("/etc/kubernetes/manifests/kube-apiserver.yaml")
 SERVER = Path("/usr/bin/docker-registry")
 NAMES_ADDRESS = "10.96.0.10"
 """Where pods ask for names, as kubeadm tells the kubelets."""
@@ -178,6 +180,25 @@ class KindCluster(Cluster):
             found = built if program == "kubectl" else binaries.helm()
         # As a variable, because no flag may stand before the name of a plugin.
         return (*self.engine.inside(), "env", f"KUBECONFIG={self.kubeconfig}", found)
+
+    @contextmanager
+    def api_server_away(self) -> Iterator[None]:
+        """Take the static pod away for the block; the kubelet ends and starts it."""
+        plane = KindNode.find(self.engine, f"{self.name}-control-plane")
+        manifest, aside = API_SERVER, API_SERVER.parent.parent / API_SERVER.name
+        plane.execute("mv", manifest, aside)
+        try:
+            self.wait(lambda: not self._answers(), "no API server")
+            yield
+        finally:
+            plane.execute("mv", aside, manifest)
+            self.wait(self._answers, "the API server back")
+
+    def _answers(self) -> bool:
+        try:
+            return self.api.ask("GET", "/readyz") == "ok"
+        except ClusterError:
+            return False
 
     def provide_image(
         self, context: Path, *, target: str | None = None, name: str, is_final: bool = False
