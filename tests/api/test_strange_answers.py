@@ -78,6 +78,11 @@ def list_pages(client: KubeClient) -> Awaitable[object]:
     return client.list_all(Node, page=4)
 
 
+def get_version(client: KubeClient) -> Awaitable[object]:
+    """Ask for the server's version."""
+    return client.minor_version()
+
+
 def typed(media_type: str, body: bytes, *, status: str = "200 OK", more: str = "") -> bytes:
     """A whole answer of some type."""
     length = f"content-length: {len(body)}"
@@ -91,6 +96,7 @@ LOGIN = typed("text/html", b"<html>Log in")
 NESTED = b'{"metadata":' + b"[" * 90_000
 CROWD = b'{"metadata":{},"items":[' + b",".join([b"{}"] * 1001) + b"]}"
 BEGUN = b'{"metadata":{},"items":'
+VERSION = b'{"major":"1","minor":"' + b"9" * 5000 + b'"}'
 OTHER = b'{"metadata":{"name":"x"}}'
 
 
@@ -127,6 +133,7 @@ OTHER = b'{"metadata":{"name":"x"}}'
         (watch_nodes, [head(20 << 20), *[CHUNK] * 20], "an event of more than 2097152 bytes"),
         (list_nodes, [head(len(CROWD)), CROWD], "list nodes: 1001 objects, at most 1000 are read"),
         (get_node, [head(len(OTHER)), OTHER], "get nodes n: the answer is about nodes x"),
+        (get_version, [head(len(VERSION)), VERSION], ", no number"),
         (watch_nodes, [head(20), b"half"], "no answer from"),
         (watch_nodes, [CHUNKED, b"4\r\nhalf\r\n"], "no answer from"),
     ],

@@ -36,6 +36,8 @@ REQUEST_DEADLINE: Final = 10.0
 WATCH_SECONDS: Final = 290
 """How long one watch lasts before the API server ends it."""
 _WATCH_MARGIN: Final = 15.0
+_MINOR_DIGITS: Final = 9
+"""More are no version, and Python refuses to read a number of 4,301 digits."""
 OBJECTS_LIMIT: Final = 1000
 """Objects in one list; the driver lists objects of one node."""
 
@@ -144,7 +146,7 @@ class KubeClient:
         asked = "get version"
         answer = parsed(Version, asked, await self._transport.ask(asked, "GET", "/version"))
         digits = answer.minor.rstrip("+")  # some providers mark their patches
-        if not (digits.isascii() and digits.isdigit()):
+        if not (digits.isascii() and digits.isdigit() and len(digits) < _MINOR_DIGITS):
             raise Unreadable(f"{asked}: the answer is {shortened(answer.minor)}, no number")
         return int(digits)
 
