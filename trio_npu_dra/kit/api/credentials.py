@@ -120,6 +120,7 @@ def check_url(field: str, url: str) -> None:
     """
     try:
         parts = urlsplit(url)
+        url.encode("ascii")
         _ = parts.port  # raises for one that does not exist
         check_name(parts.hostname or "")
     except ValueError as error:
