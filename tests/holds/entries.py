@@ -132,10 +132,11 @@ def hold(
     share: str | None = None,
     device: str = "npu",
     partition: Partition | None = None,
+    kind: HolderKind = HolderKind.CLAIM,
 ) -> Hold:
     """A device of the chips *numbers*."""
     return Hold(
-        holder=holder(uid),
+        holder=holder(uid)._replace(kind=kind),
         device=device,
         nodes=frozenset(f"/dev/davinci{number}" for number in numbers),
         observer=observer,

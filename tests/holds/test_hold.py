@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.holds.entries import hold
-from trio_npu_dra.agent.holds.hold import Hold, conflict, holds_of
+from trio_npu_dra.agent.holds.hold import Hold, HolderKind, conflict, holds_of
 from trio_npu_dra.ascend.partition import Partition
 
 BY_HAND = [Partition(template="vir02", vnpu=vnpu) for vnpu in (132, 133)]
@@ -29,6 +29,18 @@ DIE_2, DIE_3, MODULE_1 = hold("a", 2), hold("a", 3), hold("a", 2, 3, device="mod
         (hold("b", 2, 3, device="module-1", observer=True), DIE_3, False),
         (hold("b", 2, share="1"), hold("a", 2, share="2"), False),
         (hold("b", 2, share="1"), hold("a", 2, share="1"), True),
+        (hold("b", 2, share="1"), hold("p", 2, share="2", kind=HolderKind.POD), True),
+        (hold("p", 2, share="1", kind=HolderKind.POD), hold("a", 2, share="2"), True),
+        (
+            hold("p", 2, share="1", kind=HolderKind.POD),
+            hold("q", 2, share="2", kind=HolderKind.POD),
+            False,
+        ),
+        (
+            hold("p", 2, share="1", kind=HolderKind.POD),
+            hold("q", 2, share="1", kind=HolderKind.POD),
+            True,
+        ),
         (hold("b", 2, share="1"), DIE_2, True),
         (hold("b", 2), hold("a", 2, share="1"), True),
         (hold("b", 2, share="1"), MODULE_1, True),
@@ -60,8 +72,9 @@ def test_holders_exclude_each_other_by_their_chips(
 ) -> None:
     """A module overlaps with its dies, a partition with its chip.
 
-    Observers, one holder, two shares and two partitions of a chip do not exclude each other. A vNPU
-    is one partition, by the number it was cut for and by its id.
+    Observers, one holder, two shares and two partitions of a chip do not exclude each other, but a
+    claim's share and a pod's do: each are counted without the other. A vNPU is one partition, by
+    the number it was cut for and by its id.
     """
     assert conflict(wanted, [hold("x", 7), held]) == (held if is_refused else None)
 
