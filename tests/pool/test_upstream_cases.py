@@ -4,10 +4,7 @@ A slice with one device there is a full one here: the caller of that controller 
 a device, this driver fills slices. docs/upstream-cases.md has both sides in a table.
 """
 
-import re
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,9 +36,6 @@ from trio_npu_dra.kit.base.errors import InvalidPool
 from trio_npu_dra.kit.pool import Pool, plan
 from trio_npu_dra.kit.pool.pool import generate_name, index_in
 from trio_npu_dra.kit.pool.stored_forms import StoredForms
-
-HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "upstream-cases.md"
 
 (PLAIN,) = devices(1)
 (CHANGED,) = devices(1, model="B")
@@ -327,25 +321,3 @@ def test_encode_index(digits: str, index: int) -> None:
 def test_decode_index(digits: str, index: int | None) -> None:
     """Five hex digits and a dash behind our prefix are an index, nothing else is."""
     assert index_in(f"n-d.io-{digits}", "n", "d.io") == index
-
-
-def names_here() -> Iterator[str]:
-    """The names of this module's tests, as pytest prints them."""
-    for name, function in globals().items():
-        marks: Iterable[pytest.Mark] = getattr(function, "pytestmark", ())
-        for mark in marks:
-            yield from (f"{name}[{parameters.id}]" for parameters in mark.args[1])
-
-
-def test_the_page_lists_these_tests() -> None:
-    """Each test is in the tables of docs/upstream-cases.md, whose sentence counts its cases."""
-    page = PAGE.read_text(encoding="utf-8")
-    listed = re.findall(r"`(test_\w+\[[^\]]+\])`", page)
-    assert sorted(listed) == sorted(names_here())
-    sources = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("test_*.py"))
-    others = re.findall(r"`(test_\w+)`", page)
-    assert [name for name in others if f"def {name}(" not in sources] == []
-    rows = re.findall(r"^\| (?!upstream case)[^|]+ \| (.+?) \|", page, re.MULTILINE)
-    here = [row for row in rows if row != "not applicable"]
-    said = f"{len(here)} of the {len(rows)} cases are here, {len(rows) - len(here)} cannot be"
-    assert said in page
