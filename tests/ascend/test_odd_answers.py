@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from dev.rig.looking import SERVER, changed
+from tests.ascend.conftest import Card
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.types import (
     ChipInfo,
@@ -21,6 +22,7 @@ from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.division_poll import read_division
 from trio_npu_dra.ascend.fault_memory import NodeFaults
+from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD
 from trio_npu_dra.ascend.offers import offers
@@ -90,7 +92,7 @@ class Alike(Dcmi):
 
     def die_id(self, chip: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """One for several."""
-        return super().die_id(self._first(chip), kind)
+        return (1, 2, 3, 4, 5) if chip.ids[0] in self.alike else super().die_id(chip, kind)
 
     def pci_bus_id(self, chip: ChipRef) -> str:
         """One for several."""
@@ -139,6 +141,42 @@ async def test_what_several_chips_give_tells_none_of_them_apart(
     assert divided.chips == fresh.chips
     dcmi.alike = frozenset()
     assert (await discover(worker, dcmi, host, known=fresh)).chips == board.chips
+
+
+async def test_chips_that_give_one_die_id_have_their_own_faults_while_either_is_away(
+    simulated: SimulatedBoard, worker: DcmiWorker, host: Host, card: Card
+) -> None:
+    """Else the one that stays alone with the die id got the fault of the other."""
+    dcmi = Alike.load(simulated.root)
+    dcmi.alike = frozenset({0, 5})
+    faults, board = NodeFaults(None), EMPTY_BOARD
+    other = simulated.dev_root / "davinci0"
+
+    async def look() -> None:
+        nonlocal board
+        dcmi.init()
+        board = await discover(worker, dcmi, host, known=board)
+        for chip in board.chips:
+            faults.of(chip).confirm_and_take(HealthSample(gone=chip.gone), 0.0)
+        judged = faults.judge(board)
+        assert [chip.name for chip in judged.chips if chip.health.faults] == [
+            chip.name for chip in board.chips if chip.gone
+        ]
+
+    await look()
+    for _ in range(2):
+        card.unlist()
+        for _ in range(3):
+            await look()
+        assert [chip.name for chip in board.chips if chip.gone] == ["npu-5"]
+        card.put_back()
+        await look()
+        other = other.rename(simulated.root / "away")
+        for _ in range(3):
+            await look()
+        assert [chip.name for chip in board.chips if chip.gone] == ["npu-0"]
+        other = other.rename(simulated.dev_root / "davinci0")
+        await look()
 
 
 class Slip(Dcmi):

@@ -48,8 +48,12 @@ def told_apart(
 ) -> tuple[tuple[Chip, ...], tuple[str, ...]]:
     """The chips without values that several give, and a line for each such value.
 
-    A chip keeps what is *known* of it, by its name, unless another chip has that.
+    A chip keeps what is *known* of it, by its name, unless another chip has that. While a known
+    chip does not answer, another one gets no die id that it did not have: both may have given it.
     """
+    if known.keys() - {chip.name for chip in chips}:
+        without = {chip.name for chip in known.values() if chip.uuid is None}
+        chips = [replace(chip, uuid=None) if chip.name in without else chip for chip in chips]
     lines: dict[str, None] = {}
     for fact in _FACTS:
         for before in (known, {}):

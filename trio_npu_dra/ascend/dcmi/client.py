@@ -262,7 +262,7 @@ class Dcmi(PartitionCalls, RocePortCalls):
 
     def super_pod(self, chip: ChipRef) -> SuperPodPlace | None:
         """The die's place in a super pod; A3 and 950 only."""
-        info = self._device_info(chip, _SUPER_POD_COMMAND, spacious(c.dcmi_spod_info))
+        info = self._in_super_pod(chip)
         place = (info.sdid, info.super_pod_id, info.server_index, info.super_pod_size)
         if NONE in place:
             return None
@@ -272,13 +272,19 @@ class Dcmi(PartitionCalls, RocePortCalls):
 
     def super_pod_type(self, chip: ChipRef) -> int | None:
         """The kind of super pod, or of a server outside of one; 950 only."""
-        info = self._device_info(chip, _SUPER_POD_COMMAND, spacious(c.dcmi_spod_info))
+        info = self._in_super_pod(chip)
         return _number(info.super_pod_type)
 
     def rack_id(self, chip: ChipRef) -> int | None:
         """The rack of a server in a super pod of racks; 950 only."""
-        info = self._device_info(chip, _SUPER_POD_COMMAND, spacious(c.dcmi_spod_info))
+        info = self._in_super_pod(chip)
         return _number(info.chassis_id)
+
+    def _in_super_pod(self, chip: ChipRef) -> c.dcmi_spod_info:
+        """What the library writes; it has ones where it writes nothing, which is no number."""
+        info = spacious(c.dcmi_spod_info)
+        ctypes.memset(ctypes.byref(info), 0xFF, ctypes.sizeof(info))
+        return self._device_info(chip, _SUPER_POD_COMMAND, info)
 
     def mainboard_id(self, chip: ChipRef) -> int | None:
         """The kind of the main board; 950 only."""
@@ -348,7 +354,11 @@ class Dcmi(PartitionCalls, RocePortCalls):
 
     def is_hccs_up(self, chip: ChipRef) -> bool:
         """Whether all HCCS links of a chip are up; without meaning for boards that have none."""
-        info = self._device_info(chip, _HCCS_COMMAND, spacious(c.dcmi_hccs_statues))
+        info = spacious(c.dcmi_hccs_statues)
+        info.pcs_status = NONE
+        self._device_info(chip, _HCCS_COMMAND, info)
+        if info.pcs_status == NONE:
+            raise DcmiError(0, self._name(f.DEVICE_INFO), "a state that is not written")
         return (info.pcs_status, info.hdlc_status) == (0, _HCCS_UP)
 
     def processes(self, chip: ChipRef) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from trio_npu_dra.ascend.dcmi._base import Calls
 from trio_npu_dra.ascend.dcmi._codes import INVALID_PARAMETER
 from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError
 from trio_npu_dra.ascend.dcmi.types import (
+    NONE,
     ChipRef,
     MultiDiePolicy,
     Resources,
@@ -44,8 +45,7 @@ class PartitionCalls(Calls):
     def vnpus(self, chip: ChipRef) -> tuple[int, ...]:
         """Ids of the vNPUs that the chip is split into, none twice."""
         info = self._total(chip)
-        count = ctypes.c_int(info.vdev_num)
-        ids = info.vdev_id[: counted(count, MAX_VNPUS, self._name(f.DEVICE_INFO))]
+        ids = info.vdev_id[: info.vdev_num]
         if any(map(is_blank, ids)):
             raise DcmiError(0, self._name(f.DEVICE_INFO), "ids of vNPUs that are not written")
         return tuple(dict.fromkeys(ids))
@@ -144,4 +144,8 @@ class PartitionCalls(Calls):
         self._call(f.SET_DEVICE_SHARE, chip, int(enabled))
 
     def _total(self, chip: ChipRef) -> Any:
-        return self._device_info(chip, (_VDEVICES, _TOTAL), spacious(c.dcmi_soc_total_resource))
+        info = spacious(c.dcmi_soc_total_resource)
+        info.vdev_num = NONE  # else a chip had no vNPUs if the library did not write it
+        self._device_info(chip, (_VDEVICES, _TOTAL), info)
+        counted(ctypes.c_int(info.vdev_num), MAX_VNPUS, self._name(f.DEVICE_INFO))
+        return info
