@@ -195,6 +195,26 @@ async def test_slices_that_were_lost_come_back_with_a_higher_generation(
         assert min(item.spec.pool.generation for item in subject.slices) > before
 
 
+async def test_a_generation_that_others_made_is_not_forgotten(
+    reach: Reach, autojump_clock: MockClock
+) -> None:
+    """Another driver of our name may begin with a clock; the largest number has no next one."""
+    del autojump_clock
+    async with settled(reach, devices(2)) as subject:
+        for generation, is_followed in ((10**12, True), (2**63 - 1, False)):
+            (ours,) = subject.slices
+            pool = ours.spec.pool.model_copy(update={"generation": generation})
+            spec = ours.spec.model_copy(update={"pool": pool})
+            reach.state.put(ours.model_copy(update={"spec": spec}))
+            await trio.sleep(300)
+            for item in subject.slices:
+                reach.state.remove(ResourceSlice, item.metadata.name)
+            await trio.sleep(300)
+            (ours,) = subject.slices
+            assert (ours.spec.pool.generation > generation) == is_followed
+        assert 10**12 < ours.spec.pool.generation < 2 * 10**12
+
+
 async def test_slices_of_others_are_neither_touched_nor_followed(
     client: KubeClient, state: ApiState
 ) -> None:

@@ -27,7 +27,7 @@ class Write(NamedTuple):
     slice: ResourceSlice
 
 
-_LAST: Final = 2**63 - 1
+LAST: Final = 2**63 - 1
 """The last generation that there can be: Kubernetes has an int64."""
 
 
@@ -59,7 +59,7 @@ def plan(
     generations = {
         item.metadata.name: item.spec.pool.generation
         for item in found
-        if item.spec.pool.name == desired.node_name and item.spec.pool.generation < _LAST
+        if item.spec.pool.name == desired.node_name and item.spec.pool.generation < LAST
     }
     newest = max(generations.values(), default=0)
     wanted = specs(desired, newest)

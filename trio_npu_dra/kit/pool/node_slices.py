@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from typing import Final, TypeAlias
 
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import Node, OwnerReference, ResourceSlice
 from trio_npu_dra.kit.api.watch import View, list_and_watch
 from trio_npu_dra.kit.base.errors import NotFound
-from trio_npu_dra.kit.pool.diff import Write, plan
+from trio_npu_dra.kit.pool.diff import LAST, Write, plan
 from trio_npu_dra.kit.pool.pool import Pool, PoolContent
 from trio_npu_dra.kit.pool.stored_forms import StoredForms
 
@@ -20,8 +20,8 @@ Slices: TypeAlias = tuple[ResourceSlice, ...]
 Listed: TypeAlias = tuple[Slices, str]
 """Slices, and the resourceVersion from which a watch continues."""
 
-_DIGITS: Final = 19
-"""A number with fewer digits is less than the last generation that there can be."""
+_DIGITS: Final = 20
+"""No resourceVersion has so many."""
 
 
 class NodeSlices:
@@ -44,6 +44,7 @@ class NodeSlices:
         # No slice of ours, of any time, had a higher generation: each generation cost a write, and
         # each write, also a delete, makes the API server's resourceVersion higher. Since Kubernetes
         # 1.35 clients may compare it as a number (k8s.io/apimachinery/pkg/util/resourceversion).
+        # Higher ones, of another driver or before a restore of etcd, are known while this runs.
         self._floor = 1
 
     async def begin(self) -> Listed:
@@ -88,9 +89,11 @@ class NodeSlices:
             writes = self.plan(slices, content)
         return slices, writes
 
-    def plan(self, slices: Iterable[ResourceSlice], content: PoolContent) -> tuple[Write, ...]:
+    def plan(self, slices: Slices, content: PoolContent) -> tuple[Write, ...]:
         """The writes that lead from *slices* to the pool, once the Node was read."""
         assert self.owner is not None
+        pools = (item.spec.pool for item in slices)
+        self._rise_above(*(pool.generation for pool in pools if pool.name == self._node_name))
         desired = Pool(
             driver=self._driver_name,
             node_name=self._node_name,
@@ -118,13 +121,17 @@ class NodeSlices:
         send = self._client.update if write.verb == "update" else self._client.create
         stored = await send(write.slice)
         self.forms.learn(write.slice.spec, stored.spec)
+        self._rise_above(stored.spec.pool.generation)
         return stored.metadata.name, stored.metadata.resource_version
 
     async def _list(self) -> Listed:
         slices, version = await self._client.list(ResourceSlice, field_selector=self._selector)
         if version.isdecimal() and len(version) < _DIGITS:
-            self._floor = max(self._floor, int(version))
+            self._rise_above(int(version))
         return slices, version
+
+    def _rise_above(self, *generations: int) -> None:
+        self._floor = max([self._floor, *(each + 1 for each in generations if each + 1 < LAST)])
 
     async def _read_owner(self) -> OwnerReference:
         node = await self._client.get(Node, self._node_name)
