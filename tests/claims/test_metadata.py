@@ -259,6 +259,29 @@ async def test_an_address_that_changes_is_written_into_the_file_that_containers_
     assert path.stat().st_ino == inode
 
 
+@pytest.mark.parametrize("changes", [{"uuid": "DIE-OTHER"}, {"gone": True}, {"unlisted": True}])
+async def test_an_address_is_taken_from_the_claims_own_chip_alone(
+    node: NodeOnDisk,
+    claims: NodeClaims,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+    changes: dict[str, Any],
+) -> None:
+    """Not from another die in its place, nor from the last facts of one that is not listed."""
+    del autojump_clock
+    own = replace(with_addresses(1).by_name["npu-2"], uuid="DIE-2")
+    node.board.set(Board(chips=(own,)))
+    node.source.store(claim("a", result("npu-2")))
+    await claims.prepare([ref("a")])
+    keep = partial(keep_cdi_files, board=node.board, metadata=METADATA)
+    await nursery.start(keep, node.ledger(), node.cdi())
+
+    other = replace(own, network=with_addresses(9).by_name["npu-2"].network, **changes)
+    node.board.set(Board(chips=(other,)))
+    await trio.sleep(5.1)
+    assert read(node)[0]["requests"][0]["devices"] == [device("npu-2", "10.0.2.1/24")]
+
+
 async def test_only_the_instance_that_publishes_renews_addresses(
     node: NodeOnDisk, claims: NodeClaims, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

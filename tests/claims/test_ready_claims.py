@@ -204,6 +204,23 @@ async def test_a_reallocated_claim_has_a_record_at_every_moment(
     assert two_claims.record("uid-a")["allocation"][0]["device"] == "npu-5"
 
 
+async def test_a_claim_that_is_allocated_its_own_chips_in_another_form_keeps_its_file(
+    two_claims: NodeOnDisk,
+) -> None:
+    """A pod may run with them: its file stays, and the record is never undoing."""
+    path = record_path(two_claims, "a")
+    wire = two_claims.record("uid-a")
+    wire["allocation"][0]["requests"] = ["an-earlier-name"]
+    path.write_text(json.dumps(wire))
+    inode = two_claims.cdi_path("uid-a").stat().st_ino
+    with renames(two_claims.records_folder) as states:
+        assert await prepare(two_claims, "a") == {"a": ""}
+
+    assert two_claims.cdi_path("uid-a").stat().st_ino == inode
+    assert len(states) == 1
+    assert two_claims.record("uid-a")["allocation"][0]["requests"] == ["npu"]
+
+
 async def test_claims_that_change_places_have_no_device_twice_at_any_moment(
     two_claims: NodeOnDisk,
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -12,6 +14,7 @@ from tests.claims.stepping import (
     READY,
     STATES,
     Driver,
+    change,
     is_absent,
     is_whole,
     leave,
@@ -37,14 +40,17 @@ def test_the_table_has_an_action_for_each_situation_and_goal() -> None:
 async def test_each_goal_is_reached_from_each_state(
     driver: Driver, state: str, goal: Goal, is_restarted: bool
 ) -> None:
-    """By the process that left it so, or by the next."""
+    """By the process that left it so, or by the next; a prepare removes a doubt."""
     await leave(driver, state)
+    if state != "absent":
+        await change(driver, lambda entry: replace(entry, doubted=True))
     if is_restarted:
         driver = Driver(driver.node)
 
     if goal is Goal.PREPARE:
         assert await driver.prepare("a") == ""
         assert is_whole(driver)
+        assert "doubted" not in driver.node.record("uid-a")
         given = driver.node.record("uid-a")["allocation"][0]["device"]
         assert given == ("npu-5" if state == "outdated" else "npu-2")
     elif goal is Goal.UNPREPARE:

@@ -13,6 +13,7 @@ import pytest
 from tests.holds.entries import chip, entry, module, of_partition
 from tests.synced import renames, syncs
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
+from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.kit.base.errors import RecordRefused, StorageError
@@ -156,9 +157,10 @@ async def test_the_holds_of_all_are_told_when_they_change(tmp_path: Path) -> Non
 
 
 async def test_the_chips_of_holders_are_remembered_by_the_next_start(tmp_path: Path) -> None:
-    """A chip that is held and cannot be seen is still there; those who look on hold none."""
-    admin = entry("uid-c", 5, admin_access=True)
-    await ledger_with(tmp_path, entry("uid-a", 2), module("uid-b", 3), admin)
+    """A chip that is held and cannot be seen is still there; lookers-on and leftovers hold none."""
+    admin, left = entry("uid-c", 5, admin_access=True), of_partition("uid-d", number=8)
+    left = replace(left, holder=left.holder._replace(kind=HolderKind.LEFTOVER))
+    await ledger_with(tmp_path, entry("uid-a", 2), module("uid-b", 3), admin, left)
     ledger = await read(tmp_path)
     remembered = {chip.physical_id: chip for chip in ledger.remembered_chips()}
     assert sorted(remembered) == [2, 6, 7]
