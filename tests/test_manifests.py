@@ -11,12 +11,13 @@ import pytest
 import yaml
 
 from trio_npu_dra import __version__
-from trio_npu_dra.agent.daemon.nursery import GRACE_SECONDS
+from trio_npu_dra.agent.daemon.nursery import END_SECONDS, GRACE_SECONDS
 from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.devices.taints import TaintEffect, TaintPolicy
 from trio_npu_dra.agent.flags import add_flags, environment_variable, flag
 from trio_npu_dra.agent.settings import MeetingSettings, Settings
 from trio_npu_dra.ascend.model import ChipHealth, Fault, FaultLevel
+from trio_npu_dra.kit.base.log_thread import EXIT_SECONDS
 from trio_npu_dra.kit.kubelet.probes import CALL_SECONDS
 
 ROOT = Path(__file__).parent.parent
@@ -266,8 +267,9 @@ def test_slow_start_is_not_taken_for_a_stuck_daemon() -> None:
 
 
 def test_a_stop_ends_before_the_pod_is_killed() -> None:
-    """With some seconds for what follows the calls in flight: the last writes, the exit."""
-    assert pod_spec(load("base"))["terminationGracePeriodSeconds"] >= GRACE_SECONDS + 5
+    """With time for what follows the calls in flight: the last writes, the exit, the log."""
+    grace = pod_spec(load("base"))["terminationGracePeriodSeconds"]
+    assert GRACE_SECONDS < END_SECONDS < END_SECONDS + EXIT_SECONDS < grace
 
 
 def test_two_instances_fit_on_one_node() -> None:

@@ -12,8 +12,6 @@ from trio.testing import MockClock
 
 from tests.claims.node import NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in
-from tests.holds.entries import entry
-from tests.turns import turns
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.handout.cdi import Libraries
@@ -177,20 +175,3 @@ async def test_a_repair_that_gets_no_turn_is_stuck(
         assert line.startswith("repairing CDI files has taken")
     await trio.sleep(1)
     assert watchdog.overdue() == ()
-
-
-async def test_other_tasks_have_their_turns_while_hundreds_of_claims_are_compared(
-    node: NodeOnDisk, restart: Callable[[], Awaitable[None]], autojump_clock: MockClock
-) -> None:
-    """At a start, and at each look after it."""
-    del autojump_clock
-    ledger = node.ledger()
-    async with ledger.exclusive():
-        for number in range(100):
-            ledger.put(entry(f"c{number}", admin_access=True))
-    with turns() as counted:
-        await restart()
-    assert counted.count >= 100
-    with turns() as counted:
-        await trio.sleep(5.1)
-    assert counted.count >= 100

@@ -36,7 +36,7 @@ async def test_turns_do_not_overlap(
 
     async def take_turns(lock: NodeLock, name: int) -> None:
         for _ in range(10):
-            async with lock.hold():
+            async with lock.hold(lambda turn: turn):
                 assert inside == []
                 inside.append(name)
                 await trio.lowlevel.checkpoint()
@@ -57,7 +57,7 @@ async def test_turns_of_one_process_come_in_the_order_of_asking_however_long_the
 
     async def take_turn(name: int) -> None:
         await trio.sleep(name)
-        async with lock.hold():
+        async with lock.hold(lambda turn: turn):
             order.append(name)
             await trio.sleep(10)
 
@@ -70,7 +70,7 @@ async def test_turns_of_one_process_come_in_the_order_of_asking_however_long_the
 async def test_a_free_lock_is_taken_without_a_checkpoint(tmp_path: Path) -> None:
     """Also once somebody has waited for it."""
     lock = NodeLock(tmp_path / "lock")
-    async with trio.open_nursery() as nursery, lock.hold():
+    async with trio.open_nursery() as nursery, lock.hold(lambda turn: turn):
         nursery.start_soon(take, lock)
         await wait_all_tasks_blocked()
     with assert_no_checkpoints():
@@ -79,7 +79,7 @@ async def test_a_free_lock_is_taken_without_a_checkpoint(tmp_path: Path) -> None
 
 async def take(lock: NodeLock) -> None:
     """Have a turn."""
-    async with lock.hold():
+    async with lock.hold(lambda turn: turn):
         pass
 
 
@@ -91,21 +91,21 @@ async def test_a_process_that_never_lets_go_is_named_by_its_file(
     lock = NodeLock(tmp_path / "lock")
 
     with locked(tmp_path / "lock"), pytest.raises(StorageError, match=r"has held .*/lock for 3 s"):
-        async with lock.hold():
+        async with lock.hold(lambda turn: turn):
             pytest.fail("entered")
 
 
 async def test_an_announcement_changes_the_mark_for_others(tmp_path: Path) -> None:
     """Once a turn is enough."""
     one, two = NodeLock(tmp_path / "lock"), NodeLock(tmp_path / "lock")
-    async with one.hold() as turn:
+    async with one.hold(lambda turn: turn) as turn:
         assert turn.mark == b""
         turn.announce()
         first = turn.mark
         turn.announce()
         assert turn.mark == first != b""
-    async with two.hold() as turn:
+    async with two.hold(lambda turn: turn) as turn:
         assert turn.mark == first
         turn.announce()
-    async with one.hold() as turn:
+    async with one.hold(lambda turn: turn) as turn:
         assert turn.mark != first

@@ -130,10 +130,13 @@ class Scene:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no claim is on its way, and no share flag is left of one that is gone."""
+        """Whether no claim is on its way, and no share flag or lock is left of one that is gone."""
         try:
             records = [json.loads(path.read_bytes()) for path in self.rig.records]
         except FileNotFoundError:  # the daemon has just removed one
+            return False
+        locks = (self.rig.folder / "plugins/npu.huawei.com/steps").glob("*.lock")
+        if not {path.stem for path in locks} <= {path.stem for path in self.rig.records}:
             return False
         flags = self.rig.folder / "plugins/npu.huawei.com/share-flags.json"
         noted = json.loads(flags.read_bytes())["chips"] if flags.exists() else []

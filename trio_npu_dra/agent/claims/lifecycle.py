@@ -17,10 +17,9 @@ A death, a full disk or a cancelled call can leave of a claim:
 
 Only a crash of the node can leave a CDI file without a record; the repair removes it.
 
-Disk work runs on the event loop, not in a thread. It is a few small files a claim, synced only for
-a vNPU, and it keeps checkpoints, and so cancellation, out of the critical section. The folder is on
-the kubelet's own disk: when that stalls, so do the kubelet's checkpoints, and no call waits for us
-alone.
+The section runs in a thread (`disk`): a disk that stalls keeps the calls about claims waiting, as
+it does with the kubelet's own checkpoints, and nothing else of the daemon. A section has no
+checkpoint, and so no cancellation.
 """
 
 import logging
@@ -28,7 +27,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from trio_npu_dra.agent.claims.side_by_side import side_by_side
 from trio_npu_dra.agent.claims.steps import Step, Steps
@@ -131,21 +130,25 @@ class ClaimLifecycle:
         if not claims:
             return {}
         with_steps: dict[str, ClaimPlan | None] = {}
+
+        def follow() -> dict[str, Outcome]:
+            moving, outcomes = self._let_go(goal, claims)
+            for uid, plan in claims.items():
+                if uid in outcomes:
+                    continue
+                try:
+                    next(self._path(goal, uid, plan, moving))
+                except StopIteration as end:
+                    outcomes[uid] = end.value
+                except DriverError as error:
+                    outcomes[uid] = error
+                else:
+                    with_steps[uid] = plan
+                moving.discard(uid)  # what it has now is not free for the next
+            return outcomes
+
         try:
-            async with self._ledger.exclusive():
-                moving, outcomes = self._let_go(goal, claims)
-                for uid, plan in claims.items():
-                    if uid in outcomes:
-                        continue
-                    try:
-                        next(self._path(goal, uid, plan, moving))
-                    except StopIteration as end:
-                        outcomes[uid] = end.value
-                    except DriverError as error:
-                        outcomes[uid] = error
-                    else:
-                        with_steps[uid] = plan
-                    moving.discard(uid)  # what it has now is not free for the next
+            outcomes = await self._ledger.within(follow)
         except StorageError as error:
             return dict.fromkeys(claims, error)
         return outcomes | await side_by_side(partial(self._take_steps, goal), with_steps)
@@ -156,13 +159,18 @@ class ClaimLifecycle:
         try:
             async with self._locks.hold(uid, patience_seconds=patience):
                 path = self._path(goal, uid, plan, is_locked=True)
+
+                def go_on() -> tuple[Taken | None, Entry | None]:
+                    """Until the next step, or to the outcome."""
+                    try:
+                        return next(path), None
+                    except StopIteration as end:
+                        return None, end.value
+
                 while True:
-                    async with self._ledger.exclusive():
-                        try:
-                            take = next(path)
-                        except StopIteration as end:
-                            return cast("Entry | None", end.value)
-                    assert take is not None, "the lock is there"
+                    take, entry = await self._ledger.within(go_on)
+                    if take is None:
+                        return entry
                     await take()
         except DriverError as error:
             return error

@@ -158,8 +158,11 @@ class OrphanedClaims:
 
     async def _note(self, known: Entry, entry: Entry) -> bool:
         """Replace a record if it is still *known*; returns whether it was."""
-        async with self._ledger.exclusive():
+
+        def replace_known() -> bool:
             is_same = self._ledger.by_uid.get(known.uid) == known
             if is_same:
                 self._ledger.put(entry)
             return is_same
+
+        return await self._ledger.within(replace_known)

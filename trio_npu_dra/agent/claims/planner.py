@@ -4,7 +4,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 import trio
@@ -24,6 +24,7 @@ from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import Offer, PartitionMode, Standing
 from trio_npu_dra.kit.api.claims import ClaimReader, read_claim
 from trio_npu_dra.kit.api.objects import ResourceClaim
+from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.device_metadata import Documents
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable
@@ -125,14 +126,15 @@ class ClaimPlanner:
         if trio.current_time() - look.since >= _LOOK_SECONDS:
             look = self.look()
         if look.relies_on_holds(allocation):
-            async with self.ledger.exclusive():
-                pass  # reads the ledger: another instance may have released the hold
+            # Reads the ledger: another instance may have released the hold.
+            await self.ledger.within(lambda: None)
             look = self.look()
         try:
-            return ClaimPlan(entry=self._planned(claim, ref, allocation, look))
+            planned = partial(self._planned, claim, ref, allocation, look)
+            return ClaimPlan(entry=await disk.run(planned))  # it looks at files of the host
         except DriverError:
-            async with self.ledger.exclusive():
-                pass  # reads the ledger: another instance may have prepared the claim
+            # Reads the ledger: another instance may have prepared the claim.
+            await self.ledger.within(lambda: None)
             if (known := self._ready(ref.uid, allocation)) is None:
                 raise
             return ClaimPlan(entry=known, is_fresh=False)

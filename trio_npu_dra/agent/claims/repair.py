@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 import trio
 
@@ -90,8 +91,7 @@ class Repair:
         problems: dict[str, str] = {}
         with watchdog.step("repairing CDI files", limit=_STUCK_SECONDS):
             with _noted(problems, "all"):
-                async with self._ledger.exclusive():
-                    await self._compare(problems, is_first=is_first)
+                await self._ledger.within(partial(self._compare, problems, is_first=is_first))
             problems |= await self._finish()
             with trio.move_on_after(_TIDY_SECONDS):
                 for step in self._steps:
@@ -102,7 +102,7 @@ class Repair:
                 log.error("claim files cannot be repaired", extra={"problem": problem})
         self._problems = problems
 
-    async def _compare(self, problems: dict[str, str], *, is_first: bool) -> None:
+    def _compare(self, problems: dict[str, str], *, is_first: bool) -> None:
         """Make the files right; inside the critical section.
 
         Raises:
@@ -125,7 +125,6 @@ class Repair:
                 self._cdi.remove(uid)
                 log.warning("CDI file without a claim removed", extra={"uid": uid})
         for uid, entry in entries.items():
-            await trio.lowlevel.checkpoint()  # there may be hundreds, and faults come meanwhile
             if not self._lifecycle.is_whole(entry) or entry.holder.kind is HolderKind.POD:
                 continue  # pods of a device plugin have one file together
             with _noted(problems, uid, about=f"{entry}: "):

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 import trio
@@ -157,7 +158,8 @@ class VnpuStep:
         """
         async with self._alone(chip_node):
             unused = await self.vnpus.unused(chip_node)
-            async with self.ledger.exclusive():
+
+            def find() -> frozenset[int]:
                 return frozenset(
                     vnpu
                     for vnpu in unused - self._recorded()
@@ -165,6 +167,8 @@ class VnpuStep:
                         self.cdi.hands_out(uid, {vnpu_node(vnpu)}) for uid in self.ledger.unreadable
                     )
                 )
+
+            return await self.ledger.within(find)
 
     def _recorded(self) -> frozenset[int]:
         """The ids of vNPUs in records; inside the critical section."""
@@ -237,8 +241,7 @@ class VnpuStep:
         """
         device = part.device
         split = split_of(device.chips[0])
-        async with self.ledger.exclusive():
-            known = self._recorded()
+        known = await self.ledger.within(self._recorded)
         known |= self.vnpus.known(device.chip_node).keys()  # gone, but the Board would mix them up
         free = [vnpu for vnpu in split.vdev_ids if vnpu not in there | known] if split else []
         if not free:
@@ -305,8 +308,7 @@ class VnpuStep:
             devices=(device,),
             steps=(self.name,),
         )
-        async with self.ledger.exclusive():
-            self.ledger.put(leftover)
+        await self.ledger.within(partial(self.ledger.put, leftover))
         await self._record_vnpu(part, None)
 
     async def _record_vnpu(self, part: _Part, vnpu: int | None) -> None:
@@ -317,7 +319,8 @@ class VnpuStep:
         # The kernel takes the number behind `davinci` for the vNPU's id in containers too.
         nodes = {} if vnpu is None else {f"/dev/davinci{vnpu}": f"/dev/vdavinci{vnpu}"}
         partition = part.partition._replace(vnpu=vnpu)
-        async with self.ledger.exclusive():
+
+        def put() -> None:
             now = self.ledger.entry(part.entry.uid)
             devices = tuple(
                 one._replace(nodes=nodes, partition=partition)
@@ -331,6 +334,8 @@ class VnpuStep:
                     now.uid, devices, allocation=now.allocation, metadata=now.metadata
                 )
             self.ledger.put(replace(now, devices=devices, edits=edits))
+
+        await self.ledger.within(put)
 
     async def _busy_text(self, part: _Part, error: Busy) -> str:
         """Why a partition cannot be cut now, for the pod's owner."""

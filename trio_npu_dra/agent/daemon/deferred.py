@@ -21,6 +21,7 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.occupancy import is_any_occupied
 from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.http import LateHandler
 from trio_npu_dra.kit.kubelet.endpoints import KUBELET_SOCKET
@@ -103,7 +104,7 @@ async def report_chips(node: NodeContext, kube: KubeClient) -> None:
             from trio_npu_dra.agent.report.status_files import StatusFiles
 
             # A claim may be allocated anew meanwhile, without what was written before.
-            StatusFiles(node.ledger.state_folder).keep(())
+            await disk.run(partial(StatusFiles(node.ledger.state_folder).keep, ()))
         if settings.mindcluster_compat:
             from trio_npu_dra.agent.mindcluster.writers import follow_mindcluster
 
@@ -162,15 +163,15 @@ def select_chips(node: NodeContext) -> None:
         )
 
 
-def find_leaving(node: NodeContext, cdi: CdiFolder) -> None:
+async def find_leaving(node: NodeContext, cdi: CdiFolder) -> None:
     """Find the chips that were in a resource before this start; keep all such from the DRA pool."""
-    if node.selection is None and not os.path.lexists(cdi.devices_path):
+    if node.selection is None and not await disk.run(partial(os.path.lexists, cdi.devices_path)):
         return
     from trio_npu_dra.agent.device_plugin.assignment import elsewhere
     from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
     from trio_npu_dra.agent.device_plugin.selection import Selection
 
-    node.leaving.set(devices_before(cdi))
+    node.leaving.set(await disk.run(partial(devices_before, cdi)))
     selection = node.selection or Selection()
     node.elsewhere = lambda board: elsewhere(board, selection, leaving=node.leaving.value)
 

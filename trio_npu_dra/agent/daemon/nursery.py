@@ -37,9 +37,10 @@ from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.api.claims import ObservedReader
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
+from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.after_reply import AfterReply
 from trio_npu_dra.kit.base.device_metadata import metadata_files
-from trio_npu_dra.kit.base.signals import receive_signals
+from trio_npu_dra.kit.base.signals import end_at_last, receive_signals
 from trio_npu_dra.kit.http import LateHandler, serve_http
 from trio_npu_dra.kit.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kit.kubelet.probes import Probes, serve_probes
@@ -47,6 +48,9 @@ from trio_npu_dra.revision import USER_AGENT
 
 GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
+
+END_SECONDS = GRACE_SECONDS + 4
+"""When a stop cuts off what still waits for a disk or a library; then the log is written."""
 
 
 async def run(
@@ -63,6 +67,7 @@ async def run(
         LibraryMissing: The node has Ascend hardware and no libdcmi.so.
         StorageError: A socket cannot be made.
     """
+    disk.use_threads()
     node = NodeContext(settings)
     deferred.select_chips(node)
     async with (
@@ -72,6 +77,7 @@ async def run(
     ):
         stop = trio.Event()
         await support.start(receive_signals, stop)
+        support.start_soon(end_at_last, stop, END_SECONDS)
         await _answer_probes(node, support, worker)
         async with trio.open_nursery() as service:
             cdi = _cdi_folder(node)

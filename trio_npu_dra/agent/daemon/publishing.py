@@ -52,7 +52,7 @@ async def publish_chips(
         )
         nursery.start_soon(follow)
         await _watch(node, nursery, worker)
-        deferred.find_leaving(node, cdi)
+        await deferred.find_leaving(node, cdi)
         await nursery.start(
             find_cut_by_hand, node.board, node.ledger, partitions, node.partitioning
         )

@@ -151,7 +151,8 @@ class ResourcePlugin:
         """Record all entries, unless another holder has one; set the share flags they need."""
         ledger, flags = self._tools.ledger, self._tools.flags
         to_share = [entry for entry in entries if flags.is_needed(entry)]
-        async with ledger.exclusive():
+
+        def put() -> None:
             # The kubelet knows before us that the last pod with a device has ended.
             others = [hold for other in ledger.by_uid.values() for hold in other.holds]
             for entry in entries:
@@ -161,12 +162,16 @@ class ResourcePlugin:
                 is_all = entry not in to_share
                 ledger.put(entry if is_all else replace(entry, state=EntryState.INTENDED))
             self._tools.write_file()
+
+        def put_shared() -> None:
+            for entry in to_share:
+                ledger.put(entry)
+
+        await ledger.within(put)
         if to_share:
             for entry in {entry.holds[0].nodes: entry for entry in to_share}.values():
                 await flags.do(entry)
-            async with ledger.exclusive():
-                for entry in to_share:
-                    ledger.put(entry)
+            await ledger.within(put_shared)
 
     async def _chosen(self, devices: Sequence[ResourceDevice]) -> ChosenChips | None:
         """What a scheduler chose for the pod that gets these devices; None if nothing.

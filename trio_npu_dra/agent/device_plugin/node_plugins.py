@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import trio
@@ -24,6 +25,7 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.partition import vnpu_node
+from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import DevicePlugin
@@ -214,7 +216,7 @@ class NodePlugins:
 
     async def _keep_file(self) -> None:
         while True:
-            self._file.keep(self._file_content())
+            await disk.run(partial(self._file.keep, self._file_content()))
             await trio.sleep(_FILE_SECONDS)
 
     def _file_content(self) -> dict[str, HeldDevice]:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import trio
@@ -22,7 +23,7 @@ from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind, holds_of, node_of_pod
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.kit.base import watchdog
+from trio_npu_dra.kit.base import disk, watchdog
 from trio_npu_dra.kit.base.errors import DriverError, KubeletSilent, StorageError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.device_plugin.pod_resources import PodResources
@@ -174,9 +175,10 @@ class PodHolds:
 
     async def _record(self, listed: PodResources) -> set[str]:
         """Record which pods have what; return the UIDs of recorded holders that the list lacks."""
-        async with self.ledger.exclusive():
-            found, containers = self._found(listed)
-            self.containers.set(containers)
+        containers: dict[str, str] = {}
+
+        def record() -> set[str]:
+            found = self._found(listed, containers)
             later = self._under_way | self._given_since
             for uid, entry in found.items():
                 known = self.ledger.by_uid.get(uid)
@@ -195,12 +197,16 @@ class PodHolds:
             pods |= {uid for uid in self.ledger.unreadable if node_of_pod(uid)}
             return pods - found.keys() - later
 
-    def _found(self, listed: PodResources) -> tuple[dict[str, Entry], dict[str, str]]:
+        lacking = await self.ledger.within(record)
+        self.containers.set(containers)
+        return lacking
+
+    def _found(self, listed: PodResources, containers: dict[str, str]) -> dict[str, Entry]:
         """Entries for the listed devices: ours, maybe by an earlier flag, and Huawei's plugin's.
 
-        And the container of each. Both by the holder's UID.
+        Adds the container of each to *containers*. Both by the holder's UID.
         """
-        found, containers = {}, {}
+        found = {}
         # A pod keeps its devices of a resource that the flag does not name any more. It does not
         # start again after a reboot, when the ledger is empty: no plugin has its devices then.
         known = {one.resource for one in self.given}
@@ -218,7 +224,7 @@ class PodHolds:
                 entry = device.entry(namespace=given.namespace, pod=given.pod)
                 found[entry.uid] = entry
                 containers[entry.uid] = given.container
-        return found, containers
+        return found
 
     async def _take_back(self, lacking: Collection[str]) -> None:
         """Release devices that lists have lacked for some seconds and no process uses."""
@@ -238,9 +244,12 @@ class PodHolds:
         node = node_of_pod(uid)
         if node is None or await self.is_busy({node}):
             return
-        async with self.ledger.exclusive():
+
+        def forget() -> None:
             if self._is_still_missing(uid) and uid in self.ledger.unreadable:
                 self.ledger.remove(uid)
+
+        await self.ledger.within(forget)
 
     async def is_in_use(self, entry: Entry) -> bool:
         """Whether a process of the device's last pod may still use it."""
@@ -257,12 +266,18 @@ class PodHolds:
 
     async def _release(self, uid: str) -> None:
         """Remove the record of a pod that has ended, once its share flag is undone."""
-        async with self.ledger.exclusive():
+
+        def begin() -> Entry | None:
             entry = self.ledger.by_uid.get(uid)
             if entry is None or not self._is_still_missing(uid):
-                return
+                return None
             if self.flags.is_needed(entry) and entry.state is not EntryState.UNDOING:
                 entry = self.ledger.put(replace(entry, state=EntryState.UNDOING))
+            return entry
+
+        entry = await self.ledger.within(begin)
+        if entry is None:
+            return
         if entry.state is EntryState.UNDOING:
             try:
                 await self.flags.release(_nodes(entry))
@@ -271,10 +286,10 @@ class PodHolds:
         async with self.ledger.exclusive():
             entry = self.ledger.by_uid.get(uid)
             if entry is not None and self._is_still_missing(uid):
-                self._missing_since.pop(uid)
                 if not self._is_shared(entry) and not any(hold.partition for hold in entry.holds):
                     self.on_free(_nodes(entry))
-                self.ledger.remove(uid)
+                await disk.run(partial(self.ledger.remove, uid))
+                self._missing_since.pop(uid, None)
                 log.info(
                     "a pod has ended and its device is free",
                     extra={"pod": str(entry), "devices": entry.device_names},

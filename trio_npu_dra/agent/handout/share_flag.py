@@ -21,11 +21,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from trio_npu_dra.agent.handout import step_locks
 from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
+from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotPermitted, NotSupported
 from trio_npu_dra.ascend.model import Board, Chip
 from trio_npu_dra.ascend.share_flag import Card, ShareFlags, cards, is_in_use
-from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base import disk, storage
 from trio_npu_dra.kit.base.errors import (
     ClaimError,
     ClaimUnavailable,
@@ -141,16 +142,16 @@ class ShareFlagStep:
             DriverError: Something failed; the next look tries again.
         """
         if not self._is_tidied:  # since the start: a killed writer left files
-            storage.remove_unfinished(self._path.parent, f"{_FILE}.")
+            await disk.run(partial(storage.remove_unfinished, self._path.parent, f"{_FILE}."))
             self._is_tidied = True
-        ours = self._read()
+        ours = await self._read()
         if not self._board.value.chips or not (ours or self._lacking()):
             return
         problems: list[DriverError] = []
         async with self._alone() as flags:
-            ours = self._read()
-            if ours != self._parse():
-                self._write(ours)  # a die id is known by now
+            ours = await self._read()
+            if ours != await disk.run(self._parse):
+                await self._write(ours)  # a die id is known by now
             chips = (chip for chip in self._board.value.chips if chip.key in ours)
             due = [
                 *(
@@ -192,7 +193,7 @@ class ShareFlagStep:
             try:
                 off = [chip for chip in card if not await flags.is_set(chip)]
                 if off:
-                    self._write({*self._read(), *(chip.key for chip in off)})
+                    await self._write({*await self._read(), *(chip.key for chip in off)})
                 for chip in off:
                     await flags.change(chip, is_set=True)
             except DcmiError as error:
@@ -212,7 +213,7 @@ class ShareFlagStep:
             card: The chips.
             is_letting_go: Whether it is no error that the chips do not answer.
         """
-        ours = self._read()
+        ours = await self._read()
         if ours.isdisjoint(chip.key for chip in card):
             return
         users = await self._users(card)
@@ -229,7 +230,7 @@ class ShareFlagStep:
             cause, problem = error, await _explained(flags, card, error, users)
         else:
             if not still:
-                self._write(ours - {chip.key for chip in card})
+                await self._write(ours - {chip.key for chip in card})
                 log.info("NPU is shared no longer", extra={"chips": _names(card)})
                 return
             untrue = "stays shared although the Ascend driver says that it does not"
@@ -243,7 +244,8 @@ class ShareFlagStep:
     async def _users(self, card: Card, *, but: str = "") -> _Users:
         """The users of a card's chips, except *but* and *undoing* ones: these have no container."""
         nodes = frozenset(chip.device_node for chip in card)
-        async with self._ledger.exclusive():
+
+        def find() -> tuple[list[Hold], AbstractSet[str]]:
             holds = [
                 hold
                 for entry in self._ledger.by_uid.values()
@@ -251,7 +253,9 @@ class ShareFlagStep:
                 for hold in entry.holds
                 if hold.nodes & nodes
             ]
-            unreadable = self._ledger.unreadable - {but}
+            return holds, self._ledger.unreadable - {but}
+
+        holds, unreadable = await self._ledger.within(find)
         owners = [one for one in holds if one.holder.uid != but and not one.observer]
         observers = [f"{one.holder.titled} (admin access)" for one in holds if one.observer]
         unknown = (
@@ -274,7 +278,7 @@ class ShareFlagStep:
 
     # --- the flags that this driver has set -----------------------------------------------
 
-    def _read(self) -> AbstractSet[str]:
+    async def _read(self) -> AbstractSet[str]:
         """The keys of the chips whose flag this driver has set.
 
         A chip is known by its device node until its die id is answered, and by that from then on.
@@ -282,7 +286,7 @@ class ShareFlagStep:
         Raises:
             StorageError: The file cannot be read.
         """
-        ours = self._parse()
+        ours = await disk.run(self._parse)
         keys = {chip.device_node: chip.key for chip in self._board.value.chips}
         ours = frozenset(keys.get(key, key) for key in ours)
         self._ours.set(ours)
@@ -300,14 +304,18 @@ class ShareFlagStep:
             )
             return frozenset()
 
-    def _write(self, chips: Iterable[str]) -> None:
+    async def _write(self, chips: Iterable[str]) -> None:
         """Record chips durably: the node may recover their flags after a power cut."""
         file = _FlagsFile(chips=tuple(sorted(chips)))
-        if file.chips:
-            storage.write_atomic(self._path, file.model_dump_json().encode() + b"\n")
-        else:
-            storage.remove(self._path)
-        storage.sync_folder(self._path.parent)
+
+        def write() -> None:
+            if file.chips:
+                storage.write_atomic(self._path, file.model_dump_json().encode() + b"\n")
+            else:
+                storage.remove(self._path)
+            storage.sync_folder(self._path.parent)
+
+        await disk.run(write)
         self._ours.set(frozenset(file.chips))
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from trio_npu_dra.kit.base import file_lock, storage
+import trio
+
+from trio_npu_dra.kit.base import disk, file_lock, storage
 
 PATIENCE_SECONDS: Final = 5.0
 """Then the call is refused, and tries again as long as it has time."""
@@ -48,14 +51,15 @@ class StepLocks:
             LockHeld: Another task holds it for too long.
             StorageError: The folder or the file cannot be used.
         """
-        storage.make_folder(self._folder, mode=_MODE)
+        await disk.run(partial(storage.make_folder, self._folder, mode=_MODE))
         path = self._folder / f"{name}{_SUFFIX}"
         async with hold(path, patience_seconds=patience_seconds):
             try:
                 yield
             finally:
                 if not self._is_kept(name):
-                    storage.remove(path)
+                    with trio.CancelScope(shield=True):
+                        await disk.run(partial(storage.remove, path))
 
     def sweep(self) -> None:
         """Remove files that killed instances left.

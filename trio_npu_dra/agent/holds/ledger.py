@@ -27,12 +27,15 @@ absent.)
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
+
+import outcome
 
 from trio_npu_dra.agent.holds.encoding import checked, encode
 from trio_npu_dra.agent.holds.entry import Entry
@@ -46,6 +49,8 @@ from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CLAIMS = "claims"
 """The folder of the records, in the state folder."""
@@ -75,12 +80,11 @@ class Ledger:
         self._mark: bytes | None = None
         self._has_changed = False
         self._known = Found()
-        self._by_uid = MappingProxyType(self._known.entries)
 
     @property
     def by_uid(self) -> Mapping[str, Entry]:
-        """Entries by the holder's UID, as of the last critical section."""
-        return self._by_uid
+        """Entries by the holder's UID: those of now, which do not change any more."""
+        return MappingProxyType(self._known.entries)
 
     def entry(self, uid: str) -> Entry:
         """The entry of a holder that had one before the last critical section.
@@ -89,7 +93,7 @@ class Ledger:
             StorageError: Its record cannot be read any more.
         """
         try:
-            return self._by_uid[uid]
+            return self.by_uid[uid]
         except KeyError:
             raise StorageError(f"the record of {uid} cannot be read any more") from None
 
@@ -103,7 +107,7 @@ class Ledger:
         return tuple(
             {
                 chip.device_node: chip
-                for entry in self._by_uid.values()
+                for entry in self.by_uid.values()
                 if entry.holder.kind is not HolderKind.LEFTOVER
                 if not all(hold.observer for hold in entry.holds)
                 for device in entry.devices
@@ -111,30 +115,41 @@ class Ledger:
             }.values()
         )
 
-    @asynccontextmanager
-    async def exclusive(self) -> AsyncIterator[None]:
-        """The node's critical section: the ledger is up to date within.
+    async def within(self, body: Callable[[], T]) -> T:
+        """Call *body* in the node's critical section: the ledger is up to date within.
 
-        From the start of the body to the end of the section only the body has checkpoints.
+        It runs to its end, in a thread of the daemon (`disk`): it must not use trio.
 
         Raises:
-            StorageError: The lock or the folder cannot be used. Changes that the body made stay.
+            StorageError: The lock or the folder cannot be used. Changes that *body* made stay.
         """
+        async with self.exclusive(body) as result:
+            return result
+
+    @asynccontextmanager
+    async def exclusive(self, body: Callable[[], T] = lambda: None) -> AsyncIterator[T]:  # type: ignore[assignment, return-value]
+        """The critical section, to go on in after *body* without a thread."""
         is_inside = False
-        try:
+
+        def make_folder() -> None:
             storage.make_folder(self.state_folder, mode=storage.PLUGIN_FOLDER_MODE)
-            async with self._lock.hold() as turn:
-                self._turn = turn
+
+        def begin(turn: Turn) -> outcome.Outcome[T]:
+            self._catch_up(turn)
+            self._turn = turn
+            return outcome.capture(body)
+
+        try:
+            async with self._lock.hold(begin, make_folder) as result:
                 try:
-                    self._catch_up(turn)
                     self.problem.set("")
                     is_inside = True
-                    yield
+                    yield result.unwrap()
                 finally:
                     self._turn = None
                     if self._has_changed:
                         self._has_changed = False
-                        entries = self._by_uid.values()
+                        entries = self.by_uid.values()
                         self.holds.set(tuple(hold for entry in entries for hold in entry.holds))
         except StorageError as error:
             if not is_inside:  # an error of the body is the caller's
@@ -160,7 +175,7 @@ class Ledger:
 
     def _write(self, entry: Entry, data: bytes) -> None:
         self._files.write(entry.uid, data, is_twice=entry.outlasts_boot)
-        self._known.entries[entry.uid] = entry
+        self._known.entries = {**self._known.entries, entry.uid: entry}
         self._known.unreadable.discard(entry.uid)
         self._known.withheld.discard(entry.uid)
         if entry.outlasts_boot:
@@ -175,7 +190,10 @@ class Ledger:
         """
         self._announce_change()
         self._files.remove(uid)
-        known = self._known.entries.pop(uid, None)
+        known = self._known.entries.get(uid)
+        self._known.entries = {
+            other: entry for other, entry in self._known.entries.items() if other != uid
+        }
         self._known.unreadable.discard(uid)
         self._known.withheld.discard(uid)
         if known is not None and known.outlasts_boot:
@@ -192,9 +210,9 @@ class Ledger:
 
     def _restore(self) -> bool:
         """Write missing records again, without an announcement; whether any was missing."""
-        lost, unknown = self._files.missing(self._by_uid, self._known.unreadable)
+        lost, unknown = self._files.missing(self.by_uid, self._known.unreadable)
         for uid in lost:
-            self._write(self._by_uid[uid], encode(self._by_uid[uid]))
+            self._write(self.by_uid[uid], encode(self.by_uid[uid]))
         for uid in unknown:  # an empty file tells the next start of the holder
             self._files.mark_unreadable(uid)
             self._known.withheld.discard(uid)
@@ -226,5 +244,4 @@ class Ledger:
 
     def _read(self, turn: Turn) -> None:
         self._known = self._files.read(is_first_of_boot=turn.is_first_of_boot)
-        self._by_uid = MappingProxyType(self._known.entries)
         self._has_changed = True

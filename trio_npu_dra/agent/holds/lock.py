@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
 from trio_npu_dra.kit.base import file_lock
 from trio_npu_dra.kit.base.storage import translated
+
+T = TypeVar("T")
 
 _PATIENCE = 3.0  # seconds; the other instance needs milliseconds
 _PAUSE = 0.002  # seconds between two tries
@@ -75,8 +78,12 @@ class NodeLock:
         self._in_process = trio.Lock()
 
     @asynccontextmanager
-    async def hold(self) -> AsyncIterator[Turn]:
-        """Wait for the turn; there is no checkpoint if the lock is free.
+    async def hold(
+        self,
+        then: Callable[[Turn], T],
+        first: Callable[[], object] = lambda: None,
+    ) -> AsyncIterator[T]:
+        """Wait for the turn, and yield what *then* makes of it; both as in `file_lock.hold_then`.
 
         Raises:
             StorageError: The file cannot be opened, or another process keeps it for 3 s.
@@ -86,9 +93,13 @@ class NodeLock:
         except trio.WouldBlock:
             await self._in_process.acquire()
         try:
-            async with file_lock.hold(
-                self._path, pause_seconds=_PAUSE, patience_seconds=_PATIENCE
-            ) as descriptor:
-                yield Turn(descriptor, self._boot_id)
+            async with file_lock.hold_then(
+                self._path,
+                pause_seconds=_PAUSE,
+                patience_seconds=_PATIENCE,
+                first=first,
+                then=lambda descriptor: then(Turn(descriptor, self._boot_id)),
+            ) as result:
+                yield result
         finally:
             self._in_process.release()

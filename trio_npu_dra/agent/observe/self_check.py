@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trio_npu_dra.ascend.subscription import WatchStatus
-from trio_npu_dra.kit.base import watchdog
+from trio_npu_dra.kit.base import disk, watchdog
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.http import Coalesced
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
@@ -38,11 +38,13 @@ class SelfCheck:
         """Problems that only a restart fixes: stuck loops, silent sockets, folders out of reach.
 
         If a folder of the node was removed and made again, a container sees the new one only after
-        a restart.
+        a restart. While the disk stalls there are none: a restart would have to wait for it too.
         """
         return await self._looks.get()
 
     async def _find_problems(self) -> tuple[str, ...]:
+        if disk.stalls():
+            return ()
         silent = await silent_sockets(
             service=self.endpoints.service,
             registration=self.endpoints.registration,
@@ -57,7 +59,7 @@ class SelfCheck:
         One instance on a node publishes. An instance that waits for an older one lacks nothing: the
         older one ends only once the new one is ready.
         """
-        missing = [*await self.live()]
+        missing = [*await self.live(), *disk.stalls()]
         registration, publisher = self.registration.value, self.publisher.value
         if not registration.registered:
             missing.append(f"not registered with the kubelet {registration.error}".strip())

@@ -33,7 +33,7 @@ from trio_npu_dra.ascend.root_info import Levels, read_levels
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import ObjectMeta, ResourceClaim, ResourceClaimStatus
 from trio_npu_dra.kit.api.retry import Retry
-from trio_npu_dra.kit.base import watchdog
+from trio_npu_dra.kit.base import disk, watchdog
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError, StorageError
 from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.pool import ChangePace
@@ -95,7 +95,7 @@ async def write_claim_statuses(
         on_event=on_event,
         files=StatusFiles(ledger.state_folder),
     )
-    writer.read_files()
+    await writer.read_files()
     async with trio.open_nursery() as nursery:
         follow = partial(derive, lazily=[ledger.holds, calls, reported])
         await nursery.start(follow, writer.news, writer.count_news, board)
@@ -132,14 +132,14 @@ class _Writer:
     pace: ChangePace = field(default_factory=ChangePace)
     retry: Retry = field(default_factory=lambda: Retry("writing the status of claims", log))
 
-    def read_files(self) -> None:
+    async def read_files(self) -> None:
         """Take from the files what an earlier daemon has written."""
         for uid in self.ledger.by_uid:
-            if (found := self.files.read(uid)) is not None:
+            if (found := await disk.run(partial(self.files.read, uid))) is not None:
                 self.noted[uid] = found
         written = {uid: one for uid, one in self.noted.items() if one}
         self.reported.set({**written, **self.reported.value})  # a claim that was read is newer
-        self.files.keep(self.ledger.by_uid.keys())
+        await disk.run(partial(self.files.keep, self.ledger.by_uid.keys()))
 
     def count_news(self) -> int:
         """One more than before."""
@@ -161,16 +161,16 @@ class _Writer:
     async def _catch_up(self) -> None:
         latest = trio.current_time() + LATEST_SECONDS
         answered = await self._wait_for_quiet(latest)
-        self._forget_ended()
+        await self._forget_ended()
         now = trio.current_time()
         self.not_before = {uid: at for uid, at in self.not_before.items() if at > now}
-        levels = read_levels(self.host, self.board.value.chips)
+        levels = await disk.run(partial(read_levels, self.host, self.board.value.chips))
         for uid in sorted(self.ledger.by_uid, key=self.failed.__contains__):
             await trio.lowlevel.checkpoint()  # there may be hundreds, and calls come meanwhile
             if self.calls.value != answered:
                 answered = await self._wait_for_quiet(latest)
             entry = self.ledger.by_uid.get(uid)
-            if entry is not None and (statuses := self._due(entry, levels)):
+            if entry is not None and (statuses := await self._due(entry, levels)):
                 await self._write(entry, statuses)
                 self.pace.note_change()
                 await trio.sleep(self.pace.delay())
@@ -187,14 +187,14 @@ class _Writer:
             if self.calls.value == answered:
                 return answered
 
-    def _due(self, entry: Entry, levels: Levels) -> Statuses:
+    async def _due(self, entry: Entry, levels: Levels) -> Statuses:
         """What to write of a claim now; empty if nothing."""
         wanted: Statuses = ()
         if entry.holder.kind is HolderKind.CLAIM and entry.state is EntryState.READY:
             wanted = device_statuses(entry, self.board.value, levels, driver_name=self.driver_name)
         known = self.reported.value.get(entry.uid, ())
         if wanted and say_the_same(wanted, known):
-            self._note(entry.uid, known)
+            await self._note(entry.uid, known)
             return ()
         if not wanted or entry.uid in self.not_before:
             return ()
@@ -217,7 +217,7 @@ class _Writer:
                 self.failed.add(entry.uid)
                 raise
             if isinstance(error, Forbidden) or _LACKS_RIGHT in str(error):
-                self._put_off(entry, error)
+                await self._put_off(entry, error)
                 return
             # The claim is gone, is another one, or was allocated anew: a prepare will tell.
             log.info("status of a claim is left", extra={**fields, "error": str(error)})
@@ -228,11 +228,11 @@ class _Writer:
                 self.is_refused = False
                 log.info("the status of claims is written again")
         self.reported.set({**self.reported.value, entry.uid: statuses})
-        self._note(entry.uid, statuses)
+        await self._note(entry.uid, statuses)
 
-    def _put_off(self, entry: Entry, error: KubeError) -> None:
+    async def _put_off(self, entry: Entry, error: KubeError) -> None:
         self.not_before[entry.uid] = trio.current_time() + AGAIN_SECONDS
-        self._note(entry.uid, ())
+        await self._note(entry.uid, ())
         if not self.is_refused:
             self.is_refused = True
             log.warning(
@@ -241,17 +241,17 @@ class _Writer:
                 extra={"claim": str(entry), "uid": entry.uid, "error": str(error)},
             )
 
-    def _note(self, uid: str, statuses: Statuses) -> None:
+    async def _note(self, uid: str, statuses: Statuses) -> None:
         """Write a claim's file if it says something else."""
         if self.noted.get(uid) == statuses:
             return
         self.noted[uid] = statuses
         try:
-            self.files.write(uid, statuses)
+            await disk.run(partial(self.files.write, uid, statuses))
         except StorageError as error:  # a restart writes the status once more
             log.warning("what the status of a claim says is not noted: %s", error)
 
-    def _forget_ended(self) -> None:
+    async def _forget_ended(self) -> None:
         self.failed &= self.ledger.by_uid.keys()
         ended = {*self.noted, *self.not_before} - self.ledger.by_uid.keys()
         if not ended:
@@ -259,4 +259,4 @@ class _Writer:
         for uid in ended:
             self.noted.pop(uid, None)
             self.not_before.pop(uid, None)
-        self.files.keep(self.ledger.by_uid.keys())
+        await disk.run(partial(self.files.keep, self.ledger.by_uid.keys()))

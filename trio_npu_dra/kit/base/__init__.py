@@ -10,6 +10,7 @@ __all__ = [
     "cdi",
     "command_line",
     "device_metadata",
+    "disk",
     "errors",
     "file_lock",
     "health",

@@ -12,23 +12,37 @@ import logging
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import trio
 
-from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base import disk, storage
 from trio_npu_dra.kit.base.errors import ForeignFile, LockHeld, StorageError
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+
+def hold(
+    path: Path, *, pause_seconds: float, patience_seconds: float = math.inf
+) -> AbstractAsyncContextManager[int]:
+    """`hold_then`, and yield the descriptor of the open file."""
+    return hold_then(path, pause_seconds=pause_seconds, patience_seconds=patience_seconds, then=int)
+
 
 @asynccontextmanager
-async def hold(
-    path: Path, *, pause_seconds: float, patience_seconds: float = math.inf
-) -> AsyncIterator[int]:
+async def hold_then(
+    path: Path,
+    *,
+    pause_seconds: float,
+    patience_seconds: float,
+    first: Callable[[], object] = lambda: None,
+    then: Callable[[int], T],
+) -> AsyncIterator[T]:
     """Hold the lock on a file while inside; a cancelled wait holds nothing.
 
     Args:
@@ -36,9 +50,12 @@ async def hold(
             place is set aside.
         pause_seconds: Time between two tries.
         patience_seconds: Time for all tries.
+        first: Called before each try, by the thread that tries.
+        then: Called with the descriptor of the open file as soon as it is locked, by the thread
+            that has done so (`disk.run`).
 
     Yields:
-        The descriptor of the open file.
+        What *then* returned.
 
     Raises:
         LockHeld: Another process holds it for longer.
@@ -46,40 +63,50 @@ async def hold(
     """
     give_up_at = trio.current_time() + patience_seconds
     with _Contender(path) as contender:
-        while (descriptor := contender.try_lock()) is None:
+
+        def attempt() -> tuple[T] | None:
+            first()
+            descriptor = contender.try_lock()
+            return None if descriptor is None else (then(descriptor),)
+
+        while (locked := await disk.run(attempt)) is None:
             if trio.current_time() > give_up_at:
                 raise LockHeld(_HELD.format(path, patience_seconds))
             await trio.sleep(pause_seconds)
-        yield descriptor
+        yield locked[0]
 
 
 @asynccontextmanager
-async def hold_patiently(path: Path, *, pause_seconds: float, waits: str) -> AsyncIterator[None]:
+async def hold_patiently(
+    path: Path, *, pause_seconds: float, waits: str, on_wait: Callable[[], object]
+) -> AsyncIterator[None]:
     """Hold the lock while inside, however long the wait; also while the file cannot be used yet.
 
     Args:
         path: As for `hold`.
         pause_seconds: Time between two tries.
         waits: The log line about the work that waits, once for each problem with the file.
+        on_wait: Called before each pause.
     """
     logged = ""
     with _Contender(path) as contender:
         while True:
             try:
-                if contender.try_lock() is not None:
+                if await disk.run(contender.try_lock) is not None:
                     break
             except StorageError as error:
                 contender.close()
                 if str(error) != logged:
                     logged = str(error)
                     log.error(waits, extra={"problem": logged})
+            on_wait()
             await trio.sleep(pause_seconds)
         yield
 
 
 @contextmanager
 def hold_blocking(path: Path, *, pause_seconds: float, patience_seconds: float) -> Iterator[None]:
-    """`hold` for a thread of its own: on the event loop it blocks all tasks."""
+    """`hold_then` for a thread of its own: on the event loop it blocks all tasks."""
     give_up_at = time.monotonic() + patience_seconds
     with _Contender(path) as contender:
         while contender.try_lock() is None:

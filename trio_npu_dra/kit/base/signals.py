@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 
 import trio
+
+from trio_npu_dra.kit.base.log_thread import ThreadedStream
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +30,25 @@ async def receive_signals(
             else:
                 log.info("stopping", extra={"signal": signal.Signals(number).name})
                 stop.set()
+
+
+async def end_at_last(stop: trio.Event, seconds: float) -> None:
+    """End the process *seconds* after *stop*, until cancelled: a thread does it, come what may."""
+    await stop.wait()
+    timer = threading.Timer(seconds, _end)
+    timer.daemon = True
+    timer.start()
+    try:
+        await trio.sleep_forever()
+    finally:
+        timer.cancel()
+
+
+def _end() -> None:
+    log.error("the stop is cut off: a call to a disk or a library does not return")
+    if isinstance(sys.stderr, ThreadedStream):
+        sys.stderr.drain()
+    os._exit(1)
 
 
 def _lines(task: trio.lowlevel.Task, indent: str) -> Iterator[str]:

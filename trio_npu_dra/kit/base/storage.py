@@ -6,7 +6,7 @@ Anything else under one of its names is *foreign*, a `ForeignFile`: readers take
 without content, and writers replace it. A rename follows no link either; it cannot replace a
 folder, which gets the name `<name>.foreign-<random>` and stays for people to examine.
 
-Synchronous on purpose: callers on the event loop decide whether a write is worth a thread.
+A disk may stall, so tasks of the daemon call these functions by `disk.run`.
 """
 
 from __future__ import annotations

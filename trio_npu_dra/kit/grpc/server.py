@@ -12,6 +12,7 @@ import trio
 from grpclib.const import Handler, Status
 from grpclib.exceptions import GRPCError
 
+from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.grpc.connections import Answer, Connections, PeerConnection
 from trio_npu_dra.kit.grpc.http2 import StreamEnded
 from trio_npu_dra.kit.grpc.limits import DEFAULT_LIMITS, Limits
@@ -70,7 +71,7 @@ async def serve(
             finally:
                 with trio.CancelScope(shield=True):
                     # Connected peers may call until the end; new ones cannot connect.
-                    listener.withdraw()
+                    await disk.run(listener.withdraw)
                     with trio.move_on_after(grace_seconds):
                         await calls.unary.none_left()
                     connections.cancel_calls()

@@ -9,11 +9,13 @@ import logging
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import trio
 
+from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.grpc import listen_tcp, listen_unix
 from trio_npu_dra.kit.http.connection import answered, read_rest, receive_request, send_response
 from trio_npu_dra.kit.http.handlers import Handler, HttpRequest
@@ -58,7 +60,8 @@ async def serve_http(
         ConfigError: The port or the path cannot be used.
         StorageError: The file system refuses the socket.
     """
-    listener = listen_unix(socket) if socket is not None else listen_tcp(port or 0)
+    listen = partial(listen_tcp, port or 0) if socket is None else partial(listen_unix, socket)
+    listener = await disk.run(listen)
     bound = 0 if socket is not None else listener.socket.getsockname()[1]
     with listener.socket:
         try:
@@ -69,7 +72,8 @@ async def serve_http(
             accepting = trio.socket.from_stdlib_socket(listener.socket)
             await _Server(handler, limits or HttpLimits()).accept(accepting)
         finally:
-            listener.withdraw()
+            with trio.CancelScope(shield=True):
+                await disk.run(listener.withdraw)
 
 
 @dataclass(eq=False, slots=True)

@@ -23,13 +23,15 @@ import base64
 import hashlib
 import logging
 from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import trio
 
-from trio_npu_dra.kit.base import file_lock, storage
+from trio_npu_dra.kit.base import disk, file_lock, storage
 from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.grpc import is_refused, is_socket, is_too_long
 
@@ -103,11 +105,11 @@ async def remove_dead_sockets(ours: Endpoints) -> None:
     folder = ours.plugin_directory
     while True:
         try:
-            uids = _sockets(folder, _SERVICE).keys() | _sockets(folder, _CONTROL).keys()
+            uids = await disk.run(partial(_instances, folder))
             if others := uids - {_key(folder, ours.pod_uid) or None}:
                 async with ours.starting():
                     for uid in others:
-                        _remove_if_dead(ours._replace(pod_uid=uid))
+                        await disk.run(partial(_remove_if_dead, ours._replace(pod_uid=uid)))
         except StorageError as error:
             log.warning(
                 "sockets of killed instances cannot be removed", extra={"error": str(error)}
@@ -147,6 +149,10 @@ def running_instances(plugin_directory: Path) -> tuple[str | None, ...]:
     """
     found = _sockets(plugin_directory, _CONTROL)
     return tuple(uid for uid, path in found.items() if not is_refused(path))
+
+
+def _instances(folder: Path) -> AbstractSet[str | None]:
+    return _sockets(folder, _SERVICE).keys() | _sockets(folder, _CONTROL).keys()
 
 
 def _remove_if_dead(other: Endpoints) -> None:

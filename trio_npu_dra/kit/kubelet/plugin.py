@@ -10,7 +10,7 @@ from functools import partial
 
 import trio
 
-from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base import disk, storage
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import listen_unix, serve
 from trio_npu_dra.kit.kubelet import device_health, dra_plugin, registration
@@ -47,15 +47,19 @@ async def serve_kubelet(
     finding = registration.routes(endpoints.driver_name, endpoints.service, status)
     async with trio.open_nursery() as service:
         folder = endpoints.plugin_directory
-        if folder.parent.is_dir():  # else the socket's own error says it better
-            storage.make_folder(folder, mode=storage.PLUGIN_FOLDER_MODE)
+
+        def make_folder() -> None:
+            if folder.parent.is_dir():  # else the socket's own error says it better
+                storage.make_folder(folder, mode=storage.PLUGIN_FOLDER_MODE)
+
+        await disk.run(make_folder)
         async with endpoints.starting():
-            listener = listen_unix(endpoints.service)
+            listener = await disk.run(partial(listen_unix, endpoints.service))
             service.start_soon(partial(serve, grace_seconds=grace_seconds), listener, calls)
         try:
             async with trio.open_nursery() as registrar:
                 registrar.start_soon(remove_dead_sockets, endpoints)
-                listener = listen_unix(endpoints.registration)
+                listener = await disk.run(partial(listen_unix, endpoints.registration))
                 registrar.start_soon(partial(serve, grace_seconds=1), listener, finding)
                 task_status.started()
                 await stop.wait()

@@ -38,10 +38,13 @@ async def publisher_lock(
         status: Its `waiting` is true while this instance waits, its `has_lock` from then on.
     """
     since = trio.current_time()
-    status.set(status.value._replace(waiting=True))
     path = state_folder / "publisher.lock"
     waits = "publishing has to wait for its lock file"
-    async with file_lock.hold_patiently(path, pause_seconds=_PAUSE, waits=waits):
+
+    def wait() -> None:
+        status.set(status.value._replace(waiting=True))
+
+    async with file_lock.hold_patiently(path, pause_seconds=_PAUSE, waits=waits, on_wait=wait):
         status.set(status.value._replace(waiting=False, has_lock=True))
         waited = trio.current_time() - since
         if waited >= _PAUSE:

@@ -18,6 +18,7 @@ from typing import Final
 
 import trio
 
+from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.errors import ConfigError, StorageError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import RpcError, is_socket, listen_unix, open_channel, serve
@@ -56,7 +57,8 @@ async def serve_resource(
     while True:
         async with trio.open_nursery() as nursery:
             try:
-                nursery.start_soon(answer, listen_unix(registrar.socket))
+                listener = await disk.run(partial(listen_unix, registrar.socket))
+                nursery.start_soon(answer, listener)
             except (ConfigError, StorageError) as error:
                 registrar.warn_once("a device plugin's socket cannot be made", str(error))
                 await trio.sleep(LOOK_SECONDS)
