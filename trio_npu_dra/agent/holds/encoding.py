@@ -23,7 +23,7 @@ that are not in the table are left out when the record is written again.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -96,20 +96,13 @@ class _WirePartition(_Wire):
     chip_node: _Node
 
 
-class _WireRecord(_Wire):
+class _WireHolds(_Wire):
+    """Who holds what; a record is checked for it before it is written, too."""
+
     version: int = Field(ge=FORMAT)
-    boot_id: str = ""
     claim: _WireHolder
-    kind: HolderKind = HolderKind.CLAIM
-    state: EntryState
     allocation: tuple[_WireAllocated, ...]
     devices: tuple[_WireDevice, ...] = Field(min_length=1)
-    chips: dict[str, tuple[Any, ...]]
-    pieces: dict[str, _WirePartition] = {}
-    steps: tuple[str, ...] = ()
-    edits: dict[str, Any] | None = None
-    metadata: dict[_Request, Any] = {}
-    doubted: bool = False
 
     @field_validator("version")
     @classmethod
@@ -120,17 +113,36 @@ class _WireRecord(_Wire):
         return version
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _once(self) -> Self:
         names = [device.device for device in self.devices]
         allocated = {given.device for given in self.allocation}
         if len({*names}) < len(names) or {*names} != allocated:
             raise PydanticCustomError("devices", "devices are not those of the allocation, once")
-        if not all(map(self.chips.get, names)):
+        return self
+
+
+class _WireRecord(_WireHolds):
+    boot_id: str = ""
+    kind: HolderKind = HolderKind.CLAIM
+    state: EntryState
+    chips: dict[str, tuple[Any, ...]]
+    pieces: dict[str, _WirePartition] = {}
+    steps: tuple[str, ...] = ()
+    edits: dict[str, Any] | None = None
+    metadata: dict[_Request, Any] = {}
+    doubted: bool = False
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if not all(self.chips.get(device.device) for device in self.devices):
             raise PydanticCustomError("chips", "chips lack those of a device")
         # A pod of a device plugin has no file of its own, a leftover needs none.
         if not (self.edits or self.kind is HolderKind.POD or self.state is EntryState.UNDOING):
             raise PydanticCustomError("edits", "edits are missing")
         return self
+
+
+_Holds = TypeVar("_Holds", bound=_WireHolds)
 
 
 class _WireAbout(_Wire):
@@ -163,7 +175,7 @@ def parse(data: bytes, *, uid: str) -> Entry:
     Raises:
         RecordCorrupt: It is no record, one of another holder, or of a newer version.
     """
-    record = _record(data, uid)
+    record = _record(_WireRecord, data, uid)
     configs = {given.device: _config(given.config) for given in record.allocation}
     with _told():
         chips = {name: _chips().validate_python(of) for name, of in record.chips.items()}
@@ -200,11 +212,11 @@ def parse(data: bytes, *, uid: str) -> Entry:
     )
 
 
-def _record(data: bytes, uid: str) -> _WireRecord:
+def _record(kind: type[_Holds], data: bytes, uid: str) -> _Holds:
     if not data:
         raise RecordCorrupt("it is empty")
     with _told():
-        record = _WireRecord.model_validate_json(data)
+        record = kind.model_validate_json(data)
     if record.claim.uid != uid:
         raise RecordCorrupt(f"claim.uid={record.claim.uid!r} does not fit the file's name")
     return record
@@ -259,7 +271,7 @@ def checked(entry: Entry) -> bytes:
             f"{len(data)} bytes, at most {limit} are read back, and {_largest_part(entry)}"
         )
     try:
-        _record(data, entry.uid)
+        _record(_WireHolds, data, entry.uid)
     except RecordCorrupt as error:
         raise RecordRefused(
             f"the record of {entry.holder.titled} could not be read back ({error})"
