@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,6 +14,7 @@ from trio.testing import MockClock
 from tests.claims.node import AT_ONCE, DRIVER, FakeClaims, NodeOnDisk, claim, ref, result
 from trio_npu_dra.agent.claims.orphans import OrphanedClaims
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
+from trio_npu_dra.agent.holds.entry import EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.kit.api.objects import ResourceClaim, ResourceClaimStatus
 from trio_npu_dra.kit.base import watchdog
@@ -258,6 +260,19 @@ async def test_a_claim_with_processes_on_its_npus_is_left_alone(
     busy.nodes = set()
     await trio.sleep(LATEST)
     assert node.record_uids() == set()
+
+
+async def test_a_claim_that_is_being_undone_is_not_looked_for(
+    node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
+) -> None:
+    """Its end is decided, and no request can change it."""
+    del autojump_clock
+    async with busy.ledger.exclusive():
+        known = busy.ledger.by_uid["uid-a"]
+        busy.ledger.put(replace(known, state=EntryState.UNDOING, steps=("cannot be undone",)))
+    noting = note_looks(node)
+    await trio.sleep(2 * LATEST)
+    assert noting.times.keys() == {"b"}
 
 
 async def test_a_question_about_a_claim_that_is_never_answered_is_stuck(

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 from tests.claims.marking import marks
 from tests.claims.node import NodeOnDisk, claim, ref, result
+from tests.claims.restarted import errors_in
 from tests.claims.stepping import (
     READY,
     STATES,
@@ -23,7 +24,7 @@ from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, ClaimPlan
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, Situation
 from trio_npu_dra.ascend.dcmi.errors import Busy
-from trio_npu_dra.kit.base.errors import HoldGone, StorageError
+from trio_npu_dra.kit.base.errors import ClaimUnavailable, HoldGone, StorageError
 
 
 def test_the_table_has_an_action_for_each_situation_and_goal() -> None:
@@ -190,3 +191,16 @@ async def test_no_container_starts_while_what_is_lost_is_done_again(
     assert is_whole(driver)
     lost = [line for line in caplog.messages if "is lost and is done again" in line]
     assert len(lost) == 1
+
+
+async def test_an_error_that_may_pass_is_said_once_no_call_can_say_it(
+    driver: Driver, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kubelet's call lasts 45 s, and tells the pod's owner itself."""
+    del autojump_clock
+    await leave(driver, "intended, half done")
+    driver.steps[1].faults.extend([ClaimUnavailable("away")] * 4)
+    for seconds, said in ((44, []), (2, []), (5, ["default/a: away"]), (5, ["default/a: away"])):
+        await driver.look()
+        assert errors_in(caplog) == said
+        await trio.sleep(seconds)
