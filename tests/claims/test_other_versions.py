@@ -53,6 +53,24 @@ async def test_a_record_of_a_newer_version_costs_no_other_claim(
         assert await prepare(two_claims, "c") == {"c": ""}
 
 
+async def test_a_record_of_0_1_0_is_used(
+    two_claims: NodeOnDisk, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of its devices says again what its allocation says."""
+    (device,) = two_claims.record("uid-a")["devices"]
+    change(
+        two_claims, devices=[device | {"requests": ["npu"], "pool": "node-1", "adminAccess": False}]
+    )
+
+    await start(two_claims, nursery)
+
+    assert errors_in(caplog) == []
+    assert await prepare(two_claims, "a") == {"a": ""}
+    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+    assert await unprepare(two_claims, "a") == {"a": ""}
+    assert await prepare(two_claims, "c") == {"c": ""}
+
+
 async def test_a_claim_with_steps_of_a_newer_version_is_answered_and_not_unprepared(
     two_claims: NodeOnDisk, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -19,7 +19,7 @@ from tests.e2e.space import Space, claim, container, pod, request
 pytestmark = pytest.mark.cluster
 
 PAST = Past(commit="3cf874e")
-"""The first version with the records of today."""
+"""The first build with the records of today, a day after 0.1.0."""
 OBSERVER = request()
 OBSERVER["exactly"] |= {"allocationMode": "All", "adminAccess": True}
 CHANGES = 3

@@ -73,9 +73,14 @@ def images(clone: Path, script: str) -> set[str]:
 
 
 def test_readmes_install_runs_as_it_stands(clone: Path) -> None:
-    """It builds, pushes what it has built, and applies just that."""
+    """It builds, pushes what it has built, and applies just that; what else is in build/ stays."""
+    kept = [clone / "build" / name for name in ("overlay/mine", "site/index.html")]
+    for path in kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     (name,) = re.findall(r"NPU_DRA_IMAGE=(\S+)", install())
     assert images(clone, install()) == {name}
+    assert all(path.exists() for path in kept)
 
 
 @pytest.mark.parametrize("name", NAMES)
