@@ -69,8 +69,8 @@ def test_objects_have_the_guides_names() -> None:
 def test_every_page_applies_the_overlay_with_the_image_that_was_built() -> None:
     """Nobody has the image that k8s/base and the overlays on it name."""
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *K8S.glob("**/kustomization.yaml")]
-    given = [re.findall(r"kubectl \w+ -k (\S+)", page.read_text("utf-8")) for page in pages]
-    found = {folder.rstrip("`,") for folders in given for folder in folders}
+    given = [re.findall(r"kubectl \w+ -k ([\w/-]+)", page.read_text("utf-8")) for page in pages]
+    found = {folder for folders in given for folder in folders}
     assert found == {"build/overlay", "k8s/monitoring", "k8s/node-labels"}
 
 
