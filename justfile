@@ -18,7 +18,9 @@ _list:
 # install the locked dependencies and this project (editable)
 setup:
     python -m pip install --quiet --require-hashes --requirement requirements/dev.txt
-    python -m pip install --quiet --no-deps --no-build-isolation --editable .
+    @# setuptools warns of folders that hide a package of ours: those of `python -m` are the same.
+    PYTHONWARNINGS=ignore::UserWarning \
+        python -m pip install --quiet --no-deps --no-build-isolation --editable .
 
 # run the daemon on a simulated board against stand-ins; no cluster, no root
 demo *arguments:
@@ -36,8 +38,7 @@ coverage *arguments: (test "--cov" arguments)
 chart *arguments:
     python -m pytest tests/helm {{arguments}}
 
-# test on real Kubernetes: on kind if it is there, else on kind and on clusters that are built here
-# (`--on kind|all`); root, Debian, long
+# test on real Kubernetes: kind if it is there, else kind and clusters built here (`--on kind|all`); root, Debian, long
 e2e *arguments:
     python -m dev.cluster.suite {{arguments}}
 

@@ -106,8 +106,10 @@ def test_tree_without_its_history_has_no_revision(tree: Path) -> None:
 
 
 def test_build_knows_its_revision(tree: Path) -> None:
-    """It is in the package, so in its wheel and in the image."""
+    """It is in the package, so in its wheel and in the image; a clone asks git."""
     name = commit(tree)
+    told = run(tree, sys.executable, "-m", "trio_npu_dra").strip()
+    assert told == f"{__version__}, revision {name[:12]}"
     assert version_of_build(tree) == f"{__version__}, revision {name[:12]}"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +22,17 @@ def _built() -> str:
 
 
 REVISION: Final = _built()
-"""As requirements/revision.py says it. A tree that is run where it lies, and a build of a source
-archive, are of no commit that is known."""
+"""As requirements/revision.py said it at the build: unknown of a source archive, and of a tree that
+is run where it lies; there only `full_version` asks."""
 
 
 def full_version() -> str:
     """Version and revision for people."""
-    if REVISION == UNKNOWN:
+    revision, program = REVISION, Path(__file__).parents[1] / "requirements/revision.py"
+    if revision == UNKNOWN and program.exists():
+        command = [sys.executable, str(program)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        revision = done.stdout.strip() or UNKNOWN
+    if revision == UNKNOWN:
         return f"{__version__}, revision unknown: not built from a git repository"
-    return f"{__version__}, revision {REVISION}"
+    return f"{__version__}, revision {revision}"

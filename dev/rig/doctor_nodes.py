@@ -142,7 +142,8 @@ class Node:
                     f"--kubelet-plugins-directory-path={places.plugins}",
                     f"--kubelet-registrar-directory-path={places.registrations}",
                     f"--kubelet-device-plugins-directory-path={places.device_plugins}",
-                    *(f"--cdi-root={places.cdi}", "--log-level=error", *flags),
+                    f"--cdi-root={places.cdi}",
+                    *flags,
                 ]
             )
         return code, printed.getvalue().replace(str(self.root), "")

@@ -71,7 +71,7 @@ def make(scene: Scene, folder: Path) -> tuple[str, str]:
             [
                 *("inspect", "--topology", f"--svg={drawing}", f"--node-name={NODE}"),
                 *(f"--host-root={board.root}", f"--dev-root={board.dev_root}"),
-                *(f"--sysfs-root={board.sysfs_root}", "--log-level=error"),
+                f"--sysfs-root={board.sysfs_root}",
                 f"--kubelet-plugins-directory-path={plugins}",
             ]
         )

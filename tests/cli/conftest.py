@@ -22,5 +22,4 @@ def _same_log() -> Iterator[None]:
 @pytest.fixture
 def bare(tmp_path: Path) -> list[str]:
     """Flags of a node without NPUs."""
-    roots = [f"--{name}-root={tmp_path}" for name in ("host", "dev", "sysfs")]
-    return [*roots, "--log-level=error"]
+    return [f"--{name}-root={tmp_path}" for name in ("host", "dev", "sysfs")]

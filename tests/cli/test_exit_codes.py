@@ -71,7 +71,7 @@ def test_help_is_fine_and_an_unknown_flag_is_not(
         (npu_dra.main, "health --driver-name=A_B", 2),
         (npu_dra.main, "health release", 2),
         (npu_dra.main, "health --kubelet-plugins-directory-path=/none", 1),
-        (npu_dra.main, "inspect --log-level=loud", 2),
+        (npu_dra.main, "serve --node-name=n --log-level=loud", 2),
         (npu_dra.main, "inspect --taint-effect=Loud=NoExecute --host-root=/none", 2),
         (npu_dra.main, "inspect --device-plugin=loud --host-root=/none", 2),
         (npu_dra.main, "doctor --sharing=share", 2),

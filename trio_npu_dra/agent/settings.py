@@ -198,14 +198,6 @@ class NodeSettings(PluginSettings):
         "of an NPU, and creates the vNPU when a claim gets it; it needs an API server that keeps "
         "shared counters (Kubernetes 1.36 and later)",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", json_schema_extra=_LOG, description="least severe log line to print"
-    )
-    log_format: Literal["auto", "json", "text"] = Field(
-        "auto",
-        json_schema_extra=_LOG,
-        description="form of log lines; auto is text on a terminal and JSON elsewhere",
-    )
 
     @field_validator("device_plugin_shares")
     @classmethod
@@ -278,6 +270,14 @@ class Settings(MeetingSettings):
         json_schema_extra=_NAMES,
         description="UID of the driver's own pod: gives this instance its own socket names, so "
         "that the next one can start beside it",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", json_schema_extra=_LOG, description="least severe log line to print"
+    )
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto",
+        json_schema_extra=_LOG,
+        description="form of log lines; auto is text on a terminal and JSON elsewhere",
     )
     device_profile: Literal["npu"] = Field(
         "npu", json_schema_extra=_NAMES, description="kind of device to serve"

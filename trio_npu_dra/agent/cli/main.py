@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from trio_npu_dra.kit.base.command_line import CommandLine
+from trio_npu_dra.kit.base.command_line import CommandLine, ShowVersion
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.terminal import exit_status
 from trio_npu_dra.revision import full_version
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = CommandLine(
         "npu-dra", "Kubernetes DRA driver for Huawei Ascend NPUs", commands=COMMANDS
     )
-    parser.add_argument("--version", action="version", version=f"npu-dra {full_version()}")
+    parser.add_argument("--version", action=ShowVersion, tell=full_version)
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
     if "_ARGCOMPLETE" in os.environ:  # a shell asks, see `npu-dra completion`
         _imported("completion").answer(parser, COMMANDS, _flags_of)

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NoReturn
 
 from trio_npu_dra.kit.base.terminal import ExitCode, say
+
+
+class ShowVersion(argparse.Action):
+    """Finds out the version when it is asked for: that takes a while in a clone."""
+
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, *, tell: Callable[[], str]
+    ) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="show the version and exit")
+        self._tell = tell
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Say it, and end."""
+        say(f"{parser.prog.replace(' ', '-')} {self._tell()}")
+        parser.exit()
 
 
 class CommandLine(argparse.ArgumentParser):

@@ -18,7 +18,7 @@ import yaml
 from trio_npu_dra.agent.config.model import DRIVER
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.objects import KubeObject
-from trio_npu_dra.kit.base.command_line import CommandLine
+from trio_npu_dra.kit.base.command_line import CommandLine, ShowVersion
 from trio_npu_dra.kit.base.errors import (
     ConfigError,
     DriverError,
@@ -84,7 +84,7 @@ def parser() -> CommandLine:
             "groups LABEL": "nodes that differ from others with the same value of the label",
         },
     )
-    made.add_argument("--version", action="version", version=f"kubectl-npu {full_version()}")
+    made.add_argument("--version", action=ShowVersion, tell=full_version)
     made.add_argument(
         "command",
         nargs="?",
