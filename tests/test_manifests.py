@@ -146,6 +146,17 @@ def test_node_agent_reads_no_secret() -> None:
     assert sources <= {"fieldRef"}
 
 
+def test_no_container_leaves_a_file_in_a_folder_of_the_node() -> None:
+    """The file of its last words, which is in /dev by default, is in none of its mounts."""
+    base, board = pod_spec(load("base")), pod_spec(load("overlays/simulator"))
+    containers = [*base["containers"], *board["initContainers"]]
+    assert len(containers) == 2
+    for each in containers:
+        path = Path(each.get("terminationMessagePath", "/dev/termination-log"))
+        mounts = {Path(mount["mountPath"]) for mount in each["volumeMounts"]}
+        assert mounts.isdisjoint(path.parents)
+
+
 def test_network_policy_opens_the_one_port() -> None:
     """It selects the DaemonSet's pods, and lets in only one namespace."""
     objects = load("base")
@@ -158,6 +169,7 @@ def test_network_policy_opens_the_one_port() -> None:
     assert [each["port"] for each in rule["ports"]] == [
         each["containerPort"] for each in container["ports"]
     ]
+    assert policy["egress"] == [{}], "no manifest knows the port of an API server"
     (source,) = rule["from"]
     (label,) = source["namespaceSelector"]["matchLabels"]
     assert label == "kubernetes.io/metadata.name", "the label that every namespace has"

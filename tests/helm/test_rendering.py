@@ -275,6 +275,13 @@ def test_network_policy_names_each_namespace() -> None:
     assert labels == [{"kubernetes.io/metadata.name": each} for each in "ab"]
 
 
+def test_network_policy_can_name_the_ports_of_the_api_server() -> None:
+    """By default it names none, because each cluster has its own."""
+    policy = rendered({"networkPolicy": {"apiServerPorts": [443, 5443]}})["NetworkPolicy", NAME]
+    ports = [{"protocol": "TCP", "port": port} for port in (443, 5443)]
+    assert policy["spec"]["egress"] == [{"ports": ports}]
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
