@@ -13,6 +13,7 @@ import trio
 from dev.rig.waiting import until
 from tests.nobody import closed
 from tests.ranktable.jobs import LWS, claim, npu, pod
+from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.kit.api.pods import PlacedPod
 
 if TYPE_CHECKING:
@@ -264,3 +265,19 @@ async def test_a_folder_out_of_reach_is_refused_before_any_wait(
     with closed(tmp_path):
         code, _, err = await cluster.run("job/train", f"--out={tmp_path}/hccl.json")
     assert (code, f"{tmp_path} is no folder in which you may write" in err) == (2, True)
+
+
+async def test_npus_without_a_network_port_are_of_one_node(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No table joins those of several; launchers that need no HCCL between nodes are warned."""
+    for at in (0, 1):
+        cluster.add(pod(f"train-{at}", f"n{at}", index=at), npu(0, ChipFamily.ASCEND_310P))
+    code, out, err = await cluster.run("job=train")
+    assert (code, out) == (1, "")
+    assert "NPUs of Ascend310P have no network port" in err
+    assert "hccn_tool" not in err
+    monkeypatch.setenv("POD_NAME", "train-0")
+    code, out, err = await cluster.run("job=train", "-o", "env")
+    assert (code, "WORLD_SIZE='2'" in out) == (0, True)
+    assert err.startswith("warning: NPUs of Ascend310P have no network port")

@@ -189,3 +189,25 @@ def test_hccl_cannot_use_a_device(device: Wire, why: str) -> None:
     """No wait can help."""
     with pytest.raises(DriverError, match=why):
         gathered([(TRAIN, [device])])
+
+
+def test_an_npu_counts_once() -> None:
+    """A pod may name its claim twice; pods that share one cannot be ranks of their own."""
+    pods = [pod(f"train-{at}", "n0", index=at) for at in (0, 1)]
+    wire = claim(pods[0], npu(0), npu(1)).model_dump(by_alias=True)
+    other = {"resource": "pods", "name": "train-1", "uid": "uid-train-1"}
+    wire["status"]["reservedFor"] = [*wire["status"]["reservedFor"], other]
+    shared = ResourceClaim.model_validate(wire)
+    named = []
+    for one in pods:
+        of = one.model_dump(by_alias=True)
+        of["spec"]["resourceClaims"] = [
+            {"name": name, "resourceClaimName": shared.metadata.name} for name in "ab"
+        ]
+        named.append(PlacedPod.model_validate(of))
+    claims = {shared.metadata.name: shared}
+
+    (member,) = gather(live(named[:1]), claims, 1).members
+    assert [one.physical_id for one in member.npus] == [0, 1]
+    with pytest.raises(DriverError, match="pods train-0 and train-1 have the same NPU 0 of n0"):
+        gather(live(named), claims, 2)

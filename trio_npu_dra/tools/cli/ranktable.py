@@ -23,7 +23,7 @@ from trio_npu_dra.tools.cli import table as columns
 from trio_npu_dra.tools.login import access
 from trio_npu_dra.tools.ranktable.environment import Framework, variables
 from trio_npu_dra.tools.ranktable.job import find_job, read_members
-from trio_npu_dra.tools.ranktable.members import Gathered, Member
+from trio_npu_dra.tools.ranktable.members import Gathered, Member, portless
 from trio_npu_dra.tools.ranktable.order import is_together, together
 from trio_npu_dra.tools.ranktable.rules import Wire, advice, refusals
 from trio_npu_dra.tools.ranktable.tables import form_of, make_table, ranks_of
@@ -110,6 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
     _refuse_lacks(found, arguments)
     members = _in_order(found.members, keep=arguments.keep_order)
     _warn(trouble for member in members for trouble in member.troubles)
+    if (flaw := portless(members)) and arguments.output != "env":
+        raise DriverError(flaw)
+    _warn([flaw] if flaw else ())
     if arguments.output == "env":
         if arguments.explain:
             say(*_explanation(members), stream=sys.stderr)

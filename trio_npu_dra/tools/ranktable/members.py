@@ -13,6 +13,7 @@ from trio_npu_dra.agent.config.model import DRIVER
 from trio_npu_dra.agent.devices.npu_status import DieStatus, NpuStatus
 from trio_npu_dra.ascend.model import ChipFamily
 from trio_npu_dra.ascend.offers import OfferKind
+from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.api.objects import (
     AllocationResult,
     DeviceStatus,
@@ -146,7 +147,33 @@ def gather(
         lacks.append(f"no pod of the job has a claim for a device of {DRIVER}")
     # Statuses are read last: to read those of a large job at each change would take seconds.
     members = () if lacks else tuple(_member(pod, devices) for pod, devices in held if devices)
+    _refuse_shared(members)
     return Gathered(members=members, lacks=tuple(lacks))
+
+
+def _refuse_shared(members: Iterable[Member]) -> None:
+    owners: dict[tuple[str, int], str] = {}
+    for member in members:
+        for npu in member.npus:
+            owner = owners.setdefault((member.node, npu.physical_id), member.pod)
+            if owner != member.pod:
+                raise DriverError(
+                    f"pods {owner} and {member.pod} have the same NPU {npu.physical_id} of "
+                    f"{member.node}, by one claim: give each pod of a job a claim of its own, by "
+                    "resourceClaimTemplateName"
+                )
+
+
+def portless(members: Sequence[Member]) -> str:
+    """Why HCCL cannot join the nodes of a job; empty if it can."""
+    families = {npu.family for member in members for npu in member.npus}
+    none = sorted(one for one in families if not TRAITS[one].has_network_port)
+    if not none or len({member.node for member in members}) == 1:
+        return ""
+    return (
+        f"NPUs of {', '.join(none)} have no network port: HCCL joins them within one node, and the "
+        "job is on several; place its pods on one node"
+    )
 
 
 def names_of(pod: PlacedPod) -> frozenset[str]:
@@ -235,7 +262,7 @@ def _claims_of(pod: PlacedPod, claims: Mapping[str, ResourceClaim]) -> Iterator[
     names = dict(pod.claim_names)
     if extended := pod.status.extended_resource_claim_status:
         names["of extended resources"] = extended.resource_claim_name
-    for called, name in names.items():
+    for name, called in {name: called for called, name in names.items()}.items():  # each once
         if name is None:
             raise _Lacking(f"lacks claim {called}, which is not made of its template yet")
         claim = claims.get(name)
