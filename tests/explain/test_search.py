@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from dev.explain.random_worlds import Maker, World
@@ -228,3 +231,69 @@ def test_the_largest_share_can_be_had(amount: str, expected: Outcome, step: Wire
     share = claim("train", ask(capacity={"requests": {"memCapacity": amount}}))
 
     assert outcome(slice_("s1", one), claims=(share,)) is expected
+
+
+def _sixteen(make: Callable[[int], Wire] = npu, **more: Any) -> Wire:
+    return slice_("s1", *(make(number) for number in range(16)), **more)
+
+
+def _unique(number: int) -> Wire:
+    made = npu(number, ring=number // 4)
+    made["attributes"]["serial"] = {"string": f"serial-{number}"}
+    return made
+
+
+def _requests(*asks: Wire) -> tuple[Wire, ...]:
+    return tuple({"name": f"r{at}", "exactly": one} for at, one in enumerate(asks))
+
+
+def _halves(number: int) -> tuple[Wire, ...]:
+    """Three partitions of an NPU, of which two fit."""
+    half = [{"counterSet": f"npu-{number}", "counters": {"ai-cores": {"value": "10"}}}]
+    return tuple(device(f"npu-{number}-vnpu-{at}", consumesCounters=half) for at in range(3))
+
+
+_SERIAL = {"distinctAttribute": f"{DRIVER}/serial"}
+_SETS = slice_(
+    "s0",
+    count=2,
+    sharedCounters=[
+        {"name": f"npu-{number}", "counters": {"ai-cores": {"value": "20"}}} for number in range(16)
+    ],
+)
+_PARTITIONS = slice_("s1", *(one for number in range(16) for one in _halves(number)), count=2)
+_CHOICES = {"firstAvailable": [{"name": "four", **ask(count=4)}, {"name": "three", **ask(count=3)}]}
+_TWENTY = ask(count=8, capacity={"requests": {"memCapacity": "20Gi"}})
+
+
+@pytest.mark.parametrize(
+    ("objects", "claims"),
+    [
+        ((_sixteen(), held(0, 8)), (claim("train", ask(count=16)),)),
+        ((_sixteen(), held(0, 8)), (claim("train", ask(count=8)), claim("more", ask(count=7)))),
+        (
+            (_sixteen(lambda at: npu(at, ring=at // 4)), held(0, 4, 8, 12)),
+            (claim("train", ask(count=4), constraints=[RING]),),
+        ),
+        (
+            (_sixteen(_unique), held(0, 8)),
+            (claim("train", *_requests(ask(count=8), ask(count=7)), constraints=[_SERIAL]),),
+        ),
+        ((_SETS, _PARTITIONS), (claim("train", ask(count=20)), claim("more", ask(count=13)))),
+        ((_sixteen(), held(0, 8)), (claim("train", *_requests(*[ask()] * 15)),)),
+        (
+            (_sixteen(), held(0, 8)),
+            (claim("train", *({"name": f"r{at}", **_CHOICES} for at in range(5))),),
+        ),
+        (
+            (_sixteen(lambda at: shared("8Gi") | {"name": f"npu-{at}"}),),
+            (claim("train", *_requests(*[_TWENTY] * 3)),),
+        ),
+    ],
+    ids=["count", "claims", "match", "distinct", "counters", "requests", "choices", "shares"],
+)
+def test_what_a_node_of_sixteen_lacks_is_found(
+    objects: tuple[Wire, ...], claims: tuple[Wire, ...]
+) -> None:
+    """Though there are millions of ways to hand out what it has."""
+    assert outcome(*objects, claims=claims) is Outcome.WAITS

@@ -1,17 +1,20 @@
 """Whether a node can give claims what they ask for: an exact search, as the scheduler's.
 
 It tries devices in the scheduler's order and checks in the scheduler's order, because a selector
-that fails matters only for a device that is tried.
+that fails matters only for a device that is tried. It leaves out what cannot succeed: where too few
+devices are left, and what is like something that has failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property, partial
 
 from trio_npu_dra.tools.cluster import shares
-from trio_npu_dra.tools.cluster.cel import Undecided
+from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
+from trio_npu_dra.tools.cluster.explain.alike import Alike, Link, State, Traits
 from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, Rule, Wanted, WantedClaim
 from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, Taken
 from trio_npu_dra.tools.cluster.matching import BLOCKING, tolerated
@@ -22,7 +25,7 @@ STEPS_LIMIT = 50_000
 """Devices that one search tries at most, which takes about a second."""
 
 Selects = Callable[[Wanted, PlacedDevice], bool]
-"""Whether the selectors of class and claim admit a device; may raise `SelectorFails`."""
+"""Whether the selectors of a request admit a device; may raise `SelectorFails`, `Undecided`."""
 Value = tuple[str, str | int | bool]
 
 
@@ -89,6 +92,8 @@ class Search:
         self._left = {pool.id: pool.left(taken) for pool in pools}
         self._all: dict[tuple[int, str], list[PlacedDevice]] = {}
         self._given: list[_Entry] = []
+        self._suiting: dict[tuple[int, str, DeviceId], bool] = {}
+        self._failed: set[Hashable] = set()
         self._steps = 0
 
     def run(self) -> tuple[Given, ...] | None:
@@ -135,46 +140,61 @@ class Search:
         requests = self._claims[number].requests
         if at == len(requests):
             return self._claim(number + 1)
-        return any(self._more(number, at, wanted, 0, 0) for wanted in requests[at])
+        return any(self._more(number, at, wanted, 0) for wanted in requests[at])
 
-    def _more(self, number: int, at: int, wanted: Wanted, done: int, start: int) -> bool:
+    def _more(self, number: int, at: int, wanted: Wanted, done: int) -> bool:
         """Give the request the rest of its devices, then everything that comes after it."""
         is_all = wanted.count is None
         devices = self._all[number, wanted.title] if is_all else self._devices
         count = len(devices) if wanted.count is None else wanted.count
-        if is_all and not devices:
+        if not devices:
             return False
         if done == count:
             return self._request(number, at + 1)
-        given = sum(entry.number == number for entry in self._given)
-        if count - done > RESULTS_LIMIT - given:
+        if self._is_hopeless(number, wanted, count - done):
             return False
-        for index in range(done, done + 1) if is_all else range(start, len(devices)):
+        state, failed = None, set[Hashable]()
+        for placed in devices[done : done + 1] if is_all else devices:
+            if state and state.of(placed.id) in failed:
+                continue
             self._steps += 1
             if self._steps > STEPS_LIMIT:
                 raise SearchTooLong
-            if self._take(number, wanted, devices[index], must=is_all):
-                if self._more(number, at, wanted, done + 1, index + 1):
+            if self._take(number, wanted, placed, must=is_all):
+                if self._more(number, at, wanted, done + 1):
                     return True
                 self._given.pop()
+                state = state or self._state(number, wanted)
+                failed.add(state.of(placed.id))
+        if state and not is_all:
+            self._failed.add((number, wanted.title, state.whole))
         return False
+
+    def _is_hopeless(self, number: int, wanted: Wanted, count: int) -> bool:
+        """Whether it is known that a request cannot have so many more devices."""
+        given = sum(entry.number == number for entry in self._given)
+        if given + count > RESULTS_LIMIT or wanted.count is None:
+            return given + count > RESULTS_LIMIT
+        if self._failed:
+            whole = self._state(number, wanted).whole
+            if (number, wanted.title, whole) in self._failed:
+                return True
+        left = 0
+        for placed in self._devices:
+            if not self._is_in_use(number, wanted, placed):
+                suits = self._suiting.get((number, wanted.title, placed.id))
+                if suits is None:  # its selectors may fail when it is tried
+                    return False
+                left += suits
+        return left < count
 
     def _take(self, number: int, wanted: Wanted, placed: PlacedDevice, *, must: bool) -> bool:
         """Hand a device out, if it can be; *must* says that its selectors are known to admit it."""
         if self._is_in_use(number, wanted, placed):
             return False
-        if not must and not self._selects(wanted, placed):
+        if not must and not self._suits(number, wanted, placed):
             return False
-        is_shared = bool(placed.device.allow_multiple_allocations)
-        share = shares.share_of(placed.device, wanted.requests)
-        charged = not (is_shared and self._has_share(placed))
-        suffices = (
-            share is not None
-            and shares.fits(placed.device, share, self._in_shares(placed))
-            and (not charged or self._counters_suffice(placed))
-            and (self._ignore_taints or tolerates(wanted, placed))
-        )
-        if not suffices:
+        if not self._suffices(wanted, placed, self._given):
             return False
         if not all(
             self._agrees(rule, number, wanted, placed) for rule in self._claims[number].rules
@@ -186,36 +206,66 @@ class Search:
                 )
                 raise AllRefused(Said(text, Why.ALL_FAILS, request=wanted.title))
             return False
-        self._given.append(_Entry(number, wanted, placed, share if is_shared else None, charged))
+        is_shared = placed.device.allow_multiple_allocations
+        share = shares.share_of(placed.device, wanted.requests) if is_shared else None
+        charged = self._is_charged(placed, self._given)
+        self._given.append(_Entry(number, wanted, placed, share, charged))
         return True
 
     def _is_in_use(self, number: int, wanted: Wanted, placed: PlacedDevice) -> bool:
-        mine = [one.number for one in self._given if one.placed == placed and one.share is None]
+        mine = [one for one in self._given if one.placed == placed]
+        if any(one.number == number and one.wanted is wanted for one in mine):
+            return True  # a request has no device twice
+        whole = [one.number for one in mine if one.share is None]
         if wanted.admin:
-            return number in mine
-        return placed.id in self._taken.whole or bool(mine)
+            return number in whole
+        return placed.id in self._taken.whole or bool(whole)
 
-    def _has_share(self, placed: PlacedDevice) -> bool:
-        return placed.id in self._taken.shared or any(
-            entry.placed == placed and entry.share is not None for entry in self._given
+    def _suits(self, number: int, wanted: Wanted, placed: PlacedDevice) -> bool:
+        """Whether a request could have a device that is not in use, were it the first to get one.
+
+        Raises:
+            SelectorFails: A selector fails for it.
+            Undecided: We cannot tell.
+        """
+        key = number, wanted.title, placed.id
+        if key not in self._suiting:
+            self._suiting[key] = self._selects(wanted, placed) and self._suffices(wanted, placed)
+        return self._suiting[key]
+
+    def _suffices(self, wanted: Wanted, placed: PlacedDevice, given: Sequence[_Entry] = ()) -> bool:
+        """Whether enough of a device is left after others were given, and its taints tolerated."""
+        share = shares.share_of(placed.device, wanted.requests)
+        return (
+            share is not None
+            and shares.fits(placed.device, share, self._in_shares(placed, given))
+            and (not self._is_charged(placed, given) or self._counters_suffice(placed, given))
+            and (self._ignore_taints or tolerates(wanted, placed))
         )
 
-    def _in_shares(self, placed: PlacedDevice) -> Mapping[str, Fraction]:
+    def _is_charged(self, placed: PlacedDevice, given: Sequence[_Entry]) -> bool:
+        """Whether the next to get a device takes from counters: of several shares the first."""
+        return not placed.device.allow_multiple_allocations or not (
+            placed.id in self._taken.shared
+            or any(entry.placed == placed and entry.share is not None for entry in given)
+        )
+
+    def _in_shares(self, placed: PlacedDevice, given: Sequence[_Entry]) -> Mapping[str, Fraction]:
         sums = dict(self._taken.shared.get(placed.id, {}))
-        for entry in self._given:
+        for entry in given:
             if entry.placed == placed:
                 for name, amount in (entry.share or {}).items():
                     sums[name] = sums.get(name, Fraction(0)) + amount
         return sums
 
-    def _counters_suffice(self, placed: PlacedDevice) -> bool:
+    def _counters_suffice(self, placed: PlacedDevice, given: Sequence[_Entry]) -> bool:
         """Whether all counters of the pool suffice: one that is overdrawn blocks all of it."""
         if not placed.device.consumes_counters:
             return True
         if any(one.compatibility_groups for one in placed.device.consumes_counters):
             raise Undecided(f"{placed.id.name} has compatibility groups, which are not known here")
         left = dict(self._left[placed.pool])
-        for entry in self._given:
+        for entry in given:
             if entry.charged and entry.placed.pool == placed.pool:
                 _subtract(left, entry.placed)
         _subtract(left, placed)
@@ -233,6 +283,59 @@ class Search:
             if entry.number == number and rule.is_about(entry.wanted)
         )
         return all((other == value) is not rule.distinct for other in others)
+
+    def _state(self, number: int, wanted: Wanted) -> State:
+        """What there is to give to a request and to all that come after it."""
+        rules = self._claims[number].rules
+        uses = (
+            (
+                entry.placed.id,
+                (
+                    entry.number,
+                    entry.wanted.admin,
+                    entry.wanted is wanted,
+                    frozenset((entry.share or {}).items()),
+                    entry.number == number and tuple(rule.is_about(entry.wanted) for rule in rules),
+                ),
+            )
+            for entry in self._given
+        )
+        return self._alike.state(uses)
+
+    @cached_property
+    def _alike(self) -> Alike:
+        left: dict[Link, list[Hashable]] = {}
+        for pool, counters in self._left.items():
+            for (set_, name), amount in sorted(counters.items()):
+                left.setdefault((pool, set_), []).append((name, amount))
+        known = {placed.id: self._traits(placed) for placed in self._devices}
+        return Alike(known, {link: tuple(amounts) for link, amounts in left.items()})
+
+    def _traits(self, placed: PlacedDevice) -> Traits:
+        def known(find: Callable[[], Hashable]) -> Hashable:
+            try:
+                return find()
+            except (SelectorFails, Undecided):
+                return placed.id  # as no other device
+
+        device, taken = placed.device, self._taken
+        facts: list[Hashable] = [placed.id in taken.whole]
+        if device.allow_multiple_allocations:
+            facts += [repr(device.capacity), repr(taken.shared.get(placed.id))]
+        links: list[tuple[Link, Hashable]] = [
+            ((placed.pool, set_), (name, amount)) for (set_, name), amount in consumed(device)
+        ]
+        for number, claim in enumerate(self._claims):
+            for wanted in (wanted for choices in claim.requests for wanted in choices):
+                facts.append(known(partial(self._suits, number, wanted, placed)))
+                if placed in self._all.get((number, wanted.title), ()):
+                    facts.append(placed.id)  # the order of all decides what fails first
+            for at, rule in enumerate(claim.rules):
+                value = known(partial(value_of, rule.attribute, placed))
+                if rule.distinct and value is not None:
+                    links.append(((number, at, value), None))
+                facts.append(value is None if rule.distinct else value)
+        return Traits(facts=tuple(facts), links=tuple(links))
 
 
 def tolerates(wanted: Wanted, placed: PlacedDevice) -> bool:
