@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import pytest
 
-from dev.explain.selectors import ADMITTING, FAILING, NPU
-from dev.explain.world import DRIVER
+from dev.explain.selectors import ADMITTING, FAILING, HERE, NPU
+from dev.explain.world import DRIVER, device
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided, apart
+from trio_npu_dra.tools.cluster.cel.selector import Decide, matches
 from trio_npu_dra.tools.cluster.objects import AnyDevice
 
 DEVICE = AnyDevice.model_validate(NPU)
@@ -41,6 +45,49 @@ def test_what_takes_too_much_is_not_decided(
     monkeypatch.setattr(apart, "SECONDS", 2)
     with apart.apart() as decide:
         assert decide("true", DRIVER, DEVICE)
-        for asked in (expression, "true", "true"):
+        for asked in (expression, "!false", "!false"):
             with pytest.raises(Undecided, match="takes more than 2 s or 1 GiB"):
                 decide(asked, DRIVER, DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("expression", "asked"),
+    [
+        (f"{HERE}.model == '910B4'", 2),
+        (f"cel.bind(mine, {HERE}, mine.model == '910B4')", 2),
+        (f"'other' in {HERE}", 3),
+        (f"{HERE}.exists(name, {HERE}[name] == 'b')", 3),
+        (f"{HERE}['mo' + 'del'] == '910B4'", 3),
+        (f'{HERE}["""model"""] == "910B4"', 3),
+        (f"{HERE}.model.size() == 5 && {HERE}.exists(name, true)", 3),
+    ],
+)
+def test_devices_that_are_alike_in_what_a_selector_reads_are_asked_about_once(
+    expression: str, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it names all that it can read."""
+    facts: tuple[dict[str, str | int | bool], ...] = (
+        {"model": "910B4", "other": "a"},
+        {"model": "910B4", "other": "b"},
+        {"model": "910B1", "other": "é"},
+    )
+    devices = [AnyDevice.model_validate(device("npu", one)) for one in facts]
+    ask, count = apart._ask, itertools.count()
+
+    def counted(*arguments: Any) -> Any:
+        next(count)
+        return ask(*arguments)
+
+    monkeypatch.setattr(apart, "_ask", counted)
+    with apart.apart() as decide:
+        here, there = ([_said(by, expression, one) for one in devices] for by in (matches, decide))
+        again = [_said(decide, expression, one) for one in devices]
+    assert here == there == again
+    assert next(count) == asked
+
+
+def _said(decide: Decide, expression: str, one: AnyDevice) -> bool | str:
+    try:
+        return decide(expression, DRIVER, one)
+    except (SelectorFails, Undecided) as error:
+        return str(error)

@@ -180,7 +180,7 @@ def _step(step: FunnelStep) -> Wire:
         **_plain(step.words),
         "left": step.left,
         "mostOnOneNode": step.most,
-        "undecided": step.undecided,
+        "undecided": bool(step.undecided),
         "losses": [
             {**_plain(loss.why), "devices": [_device(device) for device in loss.devices]}
             for loss in step.losses

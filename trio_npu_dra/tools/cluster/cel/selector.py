@@ -17,7 +17,7 @@ import cel
 from trio_npu_dra.kit.api.objects import Device
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.cel.functions import FUNCTIONS, quantity, version
-from trio_npu_dra.tools.cluster.cel.tokens import CelToken, rewritten, tokens
+from trio_npu_dra.tools.cluster.cel.tokens import CelToken, read_names, rewritten, tokens
 
 logging.getLogger("cel").setLevel(logging.CRITICAL + 1)  # errors in our functions are answers
 
@@ -76,6 +76,33 @@ def names_in(expression: str) -> frozenset[str]:
     except Undecided:
         return frozenset()
     return frozenset(word.text.strip("\"'") for word in words if word.kind in {"name", "string"})
+
+
+@lru_cache(maxsize=1024)
+def _read_names(expression: str) -> frozenset[str] | None:
+    try:
+        return read_names(list(tokens(expression)))
+    except Undecided:
+        return None
+
+
+def as_read(expression: str, device: Device) -> Device:
+    """The device with what the selector can read of it: it says the same of all that are equal."""
+    names = _read_names(expression)
+    attributes, capacity = (
+        {
+            name: fact
+            for name, fact in facts.items()
+            if names is None or name.rpartition("/")[2] in names
+        }
+        for facts in (device.attributes, device.capacity)
+    )
+    return Device(
+        name="any",
+        attributes=attributes,
+        capacity=capacity,
+        allow_multiple_allocations=device.allow_multiple_allocations,
+    )
 
 
 def matches(expression: str, driver: str, device: Device) -> bool:

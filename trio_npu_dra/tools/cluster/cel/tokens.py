@@ -27,6 +27,8 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _CLOSING: Final = {"(": ")", "[": "]", "[?": "]", "{": "}"}
+_PLAIN: Final = re.compile(r"""(["'])([\w./-]+)\1""")
+"""A string that stands for itself: without prefix, escapes or three quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,9 @@ class CelToken:
 
     kind: str
     text: str
+
+
+_DEVICE: Final = CelToken("name", "device")
 
 
 def tokens(expression: str) -> tuple[CelToken, ...]:
@@ -52,6 +57,50 @@ def tokens(expression: str) -> tuple[CelToken, ...]:
             found.append(CelToken(str(match.lastgroup), match.group()))
         at = match.end()
     return tuple(found)
+
+
+def read_names(words: Sequence[CelToken]) -> frozenset[str] | None:
+    """The names, without domains, of the attributes and capacities that an expression can read.
+
+    Returns:
+        None if they are not known: domain and name are not both written out at each `device`.
+
+    Raises:
+        Undecided: A bracket is not closed.
+    """
+    names, at = set(), 0
+    while at < len(words):
+        if _texts(words, at, 4) == ("cel", ".", "bind", "("):
+            end = _end(words, at + 3)
+            name, value, body = (*_parts(words[at + 4 : end]), (), (), ())[:3]
+            keys, after = _keys(value, 1)
+            if len(name) == 1 and value[:1] == [_DEVICE] and len(keys) < 3 and after == len(value):
+                words = [*words[:at], *_replaced(body, name[0], value), *words[end + 1 :]]
+                continue
+        if words[at] == _DEVICE and _texts(words, at - 1, 1) not in {(".",), (".?",)}:
+            kind, *keys = (*_keys(words, at + 1)[0], "")
+            if kind in {"attributes", "capacity"} and len(keys) > 2:
+                names.add(keys[1])
+            elif kind not in {"driver", "allowMultipleAllocations"}:
+                return None
+        at += 1
+    return frozenset(names)
+
+
+def _keys(words: Sequence[CelToken], at: int) -> tuple[list[str], int]:
+    """What follows a name, up to a method: `.a`, `["b"]` or optional; and where that ends."""
+    keys: list[str] = []
+    while True:
+        opening, key, closing = (*_texts(words, at, 3), "", "", "")[:3]
+        plain = _PLAIN.fullmatch(key)
+        if opening in {".", ".?"} and closing != "(":
+            keys.append(key)
+            at += 2
+        elif opening in {"[", "[?"} and closing == "]" and plain:
+            keys.append(plain[2])
+            at += 3
+        else:
+            return keys, at
 
 
 def rewritten(words: Sequence[CelToken]) -> str:
@@ -85,7 +134,7 @@ def _partitions(words: Sequence[CelToken]) -> Iterator[str]:
             end = _end(words, at + 3)
             yield _bound(words[at + 4 : end])
             at = end + 1
-        elif text == "device" and words[at - 1 : at] != [CelToken("mark", ".")]:
+        elif words[at] == _DEVICE and words[at - 1 : at] != [CelToken("mark", ".")]:
             partition, at = _device(words, at)
             yield partition
         else:

@@ -252,7 +252,11 @@ class Case:
                 return Outcome.WAITS, sentence
         if not looks:
             return Outcome.WAITS, no_node_said(around.barred)
-        return Outcome.WAITS, together_said(wanted, around, self._matcher)
+        funnels = (one for report in reports for one in report.funnels)
+        unknown = next((one.undecided for one in funnels if one.undecided), "")
+        why = not_known(unknown) if unknown else together_said(wanted, around, self._matcher)
+        is_known = why.code not in {Why.NOT_KNOWN, Why.TOO_MANY}
+        return Outcome.WAITS if is_known else Outcome.UNDECIDED, why
 
 
 def _compares_several(claim: WantedClaim) -> bool:
@@ -262,12 +266,12 @@ def _compares_several(claim: WantedClaim) -> bool:
 
 
 def _short(title: str, funnels: Sequence[Funnel], wanted: Sequence[WantedClaim]) -> Said | None:
-    """The first request that no node can serve by itself, with all its subrequests."""
+    """The first request that is known to be served by no node, with all its subrequests."""
     claim = next((one for one in wanted if one.title == title), None)
     by_title = {one.wanted.title: one for one in funnels}
     for choices in claim.requests if claim else ():
         mine = [by_title[choice.title] for choice in choices]
-        if all(one.short is not None for one in mine):
+        if all(one.short is not None and not one.undecided for one in mine):
             first, *others = (short_said(title, one) for one in mine)
             return first.within("; and ".join((first, *others)))
     return None

@@ -9,7 +9,7 @@ from typing import Any
 
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster import shares
-from trio_npu_dra.tools.cluster.cel import SelectorFails
+from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.cel.selector import names_in
 from trio_npu_dra.tools.cluster.explain.matcher import Matcher
 from trio_npu_dra.tools.cluster.explain.search import tolerates
@@ -47,7 +47,7 @@ class FunnelStep:
         most: How many of them one node can have.
         node: The node that can have most of them.
         enough: Whether some node can still have what the request wants.
-        undecided: Whether some of them are left because we cannot tell.
+        undecided: Why some of them are left only because we cannot tell; empty if none are.
         losses: The devices that the step removes, the largest part first.
     """
 
@@ -56,7 +56,7 @@ class FunnelStep:
     most: int
     node: str
     enough: bool
-    undecided: bool = False
+    undecided: str = ""
     losses: tuple[Loss, ...]
 
     @property
@@ -84,6 +84,12 @@ class Funnel:
     def short(self) -> int | None:
         """The number of the first step that leaves too few; None if none does."""
         return next((at for at, step in enumerate(self.steps) if not step.enough), None)
+
+    @property
+    def undecided(self) -> str:
+        """Why it is not known which step leaves too few; empty if it is."""
+        steps = self.steps if self.short is None else self.steps[: self.short + 1]
+        return next((step.undecided for step in steps if step.undecided), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +147,7 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
         if (problem := pool.problem)
     }
     steps = [_step(Said("are published", Step.PUBLISHED), left, need, dict(sorted(flaws.items())))]
-    asked = matcher.with_nothing_undecided()
-    for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, asked)):
+    for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, matcher)):
         if left and at == len(wanted.class_selectors):
             step, need = _on_nodes(left, need, around.barred)
             steps.append(step)
@@ -150,18 +155,31 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
             break
         if is_about_state and wanted.count is None and not need.everything:
             need = _Need(None, need.seen_by, tuple(left))
-        losses: dict[Said, list[DeviceId]] = {}
-        asked.undecided = ""
-        for placed in list(left.values()):
-            if why := test(placed):
-                losses.setdefault(why, []).append(placed.id)
-                del left[placed.id]
+        losses, undecided = _tested(left, test)
         step = _step(words, left, need, losses)
-        if asked.undecided:
+        if undecided:
             may = words.within(f"may {words.replace('are ', 'be ', 1)}")
-            step = replace(step, words=may, undecided=True)
+            step = replace(step, words=may, undecided=undecided)
         steps.append(step)
     return Funnel(wanted=wanted, steps=tuple(steps))
+
+
+def _tested(
+    left: dict[DeviceId, PlacedDevice], test: _Test
+) -> tuple[Mapping[Said, Sequence[DeviceId]], str]:
+    """Take away what does not pass; returns that, and why it is not known of others."""
+    losses: dict[Said, list[DeviceId]] = {}
+    undecided = ""
+    for placed in list(left.values()):
+        try:
+            why = test(placed)
+        except Undecided as error:
+            undecided = undecided or str(error)
+            continue
+        if why:
+            losses.setdefault(why, []).append(placed.id)
+            del left[placed.id]
+    return losses, undecided
 
 
 def _on_nodes(

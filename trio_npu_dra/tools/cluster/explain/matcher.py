@@ -1,4 +1,4 @@
-"""Selectors held against devices, each once; and what is made of answers that we cannot give."""
+"""Selectors held against devices, each once."""
 
 from __future__ import annotations
 
@@ -10,24 +10,19 @@ from trio_npu_dra.tools.cluster.explain.wanted import Cel, Wanted
 from trio_npu_dra.tools.cluster.inventory import PlacedDevice
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Matcher:
-    """Answers whether selectors admit devices; an answer that we cannot give counts as yes.
-
-    Attributes:
-        decide: Holds one selector against one device.
-        undecided: Why we could not answer; the first reason, empty if we always could.
-    """
+    """Answers whether selectors admit devices; *decide* holds one against one device."""
 
     decide: Decide
-    undecided: str = ""
-    _known: dict[tuple[str, str, str, str], bool | Exception] = field(default_factory=dict)
+    _known: dict[tuple[str, ...], bool | Exception] = field(default_factory=dict)
 
     def __call__(self, wanted: Wanted, placed: PlacedDevice) -> bool:
         """Whether all selectors of class and request admit a device.
 
         Raises:
             SelectorFails: One fails; the message names it and the device.
+            Undecided: We cannot tell; the message names the selector.
         """
         return all(self.admits(cel, placed) for cel in (*wanted.class_selectors, *wanted.selectors))
 
@@ -36,6 +31,7 @@ class Matcher:
 
         Raises:
             SelectorFails: It fails.
+            Undecided: We cannot tell.
         """
         key = (cel.expression, *placed.id)
         if key not in self._known:
@@ -50,10 +46,5 @@ class Matcher:
                 f"{placed.id.pool}: {answer}: {cel.expression}"
             ) from answer
         if isinstance(answer, Exception):
-            self.undecided = self.undecided or f"{answer}, in the selector of {cel.origin}"
-            return True
+            raise Undecided(f"{answer}, in the selector of {cel.origin}") from answer
         return answer
-
-    def with_nothing_undecided(self) -> Matcher:
-        """One with the same knowledge that has not yet failed to answer."""
-        return Matcher(self.decide, _known=self._known)

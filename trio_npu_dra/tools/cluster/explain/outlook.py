@@ -16,7 +16,7 @@ from trio_npu_dra.tools.cluster.explain.search import (
     SearchTooLong,
     value_of,
 )
-from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, Wanted, WantedClaim
+from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, WantedClaim
 from trio_npu_dra.tools.cluster.explain.words import counted
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, PlacedDevice, taken
 from trio_npu_dra.tools.cluster.said import Action, Outcome, Said, Why
@@ -50,12 +50,8 @@ def outlook(
     *,
     ignore_taints: bool = False,
 ) -> NodeOutlook:
-    """Search a node for an allocation.
-
-    Answers that we cannot give count as yes: if there is no allocation even then, there is none.
-    """
-    hopeful = matcher.with_nothing_undecided()
-    search = Search(around.pools[node], claims, around.taken, hopeful, ignore_taints=ignore_taints)
+    """Search a node for an allocation."""
+    search = Search(around.pools[node], claims, around.taken, matcher, ignore_taints=ignore_taints)
     try:
         given = search.run()
     except (SelectorFails, AllRefused) as error:
@@ -64,9 +60,6 @@ def outlook(
         return NodeOutlook(outcome=Outcome.UNDECIDED, why=_TOO_MUCH)
     except Undecided as error:
         return NodeOutlook(outcome=Outcome.UNDECIDED, why=not_known(error))
-    wants_all = any(one.count is None for claim in claims for one in _wanted(claim))
-    if hopeful.undecided and (given is not None or wants_all):
-        return NodeOutlook(outcome=Outcome.UNDECIDED, why=not_known(hopeful.undecided))
     if given is None:
         return NodeOutlook(outcome=Outcome.WAITS)
     return NodeOutlook(outcome=Outcome.FREE, given=given)
@@ -96,6 +89,8 @@ def together_said(wanted: Sequence[WantedClaim], around: Surroundings, matcher: 
     nodes = [node for node in around.pools if node not in around.barred]
     for node in nodes if rules else ():
         look = outlook(node, unbound, around, matcher)
+        if look.outcome is Outcome.UNDECIDED and look.why is not None:
+            return look.why
         if look.outcome is Outcome.FREE:
             given = [devices[one.device] for one in look.given]
             values = "; ".join(_values(rule.attribute, given) for _, rule in rules)
