@@ -13,7 +13,7 @@ from trio_npu_dra.tools.cluster.explain import search
 from trio_npu_dra.tools.cluster.explain.explanation import Explanation
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.pods import Pod
-from trio_npu_dra.tools.cluster.said import Outcome
+from trio_npu_dra.tools.cluster.said import Action, Outcome
 
 ONE = slice_("s1", npu(0))
 TWO = slice_("s1", npu(0), npu(1))
@@ -32,7 +32,7 @@ def test_several_claims_may_have_to_end() -> None:
         claim("train", ask(count=2)),
     )
 
-    assert found.helps == ("deleting several of the claims on n1",)
+    assert found.helps[-1] == "when the pods of several claims on n1 end"
 
 
 def test_claims_elsewhere_do_not_count_among_those_tried() -> None:
@@ -40,7 +40,7 @@ def test_claims_elsewhere_do_not_count_among_those_tried() -> None:
     far = [held(0, name=f"a-{at}", node=f"far-{at}") for at in range(50)]
     found = explained(node("n1"), ONE, *far, held(0, name="z"), claim("train", ask()))
 
-    assert found.helps == ("deleting claim default/z (pod z-0), on n1",)
+    assert found.helps == ("when pod z-0 ends (claim default/z), on n1",)
 
 
 def test_a_toleration_may_help() -> None:
@@ -62,9 +62,31 @@ def test_nodes_that_do_not_take_the_pod_are_no_help_but_by_themselves() -> None:
     )
 
     assert found.helps == (
-        "deleting claim default/a (pod a-0), on n1",
         "n2 has what it asks for, but is cordoned",
+        "when pod a-0 ends (claim default/a), on n1",
     )
+
+
+def test_no_claim_that_a_pod_uses_is_to_be_deleted() -> None:
+    """It would stay until its pod ends; what ends anyway comes first, what nobody uses last."""
+    unused = held(0, name="a")
+    unused["status"]["reservedFor"] = []
+    deleted = held(1, name="c")
+    deleted["metadata"]["deletionTimestamp"] = "2026-11-28T12:00:00Z"
+    ending = pod("d-0", "d", nodeName="n1", status={"phase": "Running"})
+    ending["metadata"]["deletionTimestamp"] = "2026-11-28T12:00:00Z"
+    npus = slice_("s1", *(npu(at) for at in range(4)))
+    held_by = (unused, held(2, name="b"), deleted, held(3, name="d"))
+
+    found = explained(node("n1"), npus, *held_by, ending, claim("train", ask()))
+
+    assert found.helps == (
+        "when pod c-0 ends (claim default/c, which is being deleted), on n1",
+        "when pod d-0 ends, which is being deleted (claim default/d), on n1",
+        "when pod b-0 ends (claim default/b), on n1",
+    )
+    (nobody,) = explained(node("n1"), ONE, unused, claim("train", ask())).helps
+    assert nobody.code is Action.DELETE_CLAIM
 
 
 def test_a_constraint_is_the_reason_only_if_it_is_in_the_way() -> None:

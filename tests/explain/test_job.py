@@ -210,8 +210,8 @@ def test_the_pods_of_a_job_have_its_label(cluster: Cluster) -> None:
         "in super pod 3"
     )
     assert "pod default/train-1 waits: request npu of claim default/train-1" in out
-    assert "deleting claim default/infer (pod infer-0), on a1" in out
-    assert "deleting claim default/train" not in out
+    assert "when pod infer-0 ends (claim default/infer), on a1" in out
+    assert "(claim default/train" not in out
     assert cluster.run("explain", "jobset/train")[::2] == (
         1,
         "kubectl npu: jobset train in namespace default has no pod that runs or waits\n",

@@ -87,9 +87,9 @@ def test_what_would_help_is_found_by_trying() -> None:
     found = explain_pod(Pod.model_validate(pod("train", "train")), view)
 
     assert found.helps == (
-        "deleting claim default/a (pod a-0), on n1",
-        "deleting claim default/b (pod b-0), on n1",
         "1 instead of 2 for request npu of default/train, on n1",
+        "when pod a-0 ends (claim default/a), on n1",
+        "when pod b-0 ends (claim default/b), on n1",
     )
 
 
@@ -209,7 +209,7 @@ def test_a_pod_without_claims_is_not_said_to_have_devices() -> None:
 
 
 def test_a_selector_that_is_not_understood_is_not_said_to_match() -> None:
-    """That all are held is known; whether they match is not."""
+    """That all are held is known; whether one of them would do if it were free is not."""
     unknown = 'device.attributes["npu.huawei.com"].model.split("n").size() == 2'
     made = claim("train", ask(unknown))
     view = view_of(node("n1"), class_(), slice_("s1", npu(0), npu(1)), held(0, 1), made)
@@ -217,7 +217,8 @@ def test_a_selector_that_is_not_understood_is_not_said_to_match() -> None:
     found = explain_pod(Pod.model_validate(pod("train", "train")), view)
 
     steps = found.claims[0].funnels[0].steps
-    assert found.outcome is Outcome.WAITS
+    assert found.outcome is Outcome.UNDECIDED
+    assert "does not implement the CEL function split" in found.sentence
     assert [step.counting.partition(" ")[0] for step in steps] == [
         *("are", "are", "are", "may", "are", "is"),
     ]

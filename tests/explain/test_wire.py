@@ -119,7 +119,12 @@ def test_the_pod_of_the_page_as_data(cluster: Cluster) -> None:
     assert held["holders"] == [{"claim": "default/train", "pods": ["train-0"], "podGroups": []}]
     assert [one["name"] for one in infer["devices"]] == ["npu-4", "npu-5"]
     assert len(answer["helps"]) == 3
-    assert answer["helps"][0] == {"action": "DeleteClaim", "claim": "default/infer", "node": "n1"}
+    assert {
+        "action": "PodsEnd",
+        "claim": "default/infer",
+        "users": ["pod infer-0"],
+        "node": "n1",
+    } in answer["helps"]
     assert answer["nodes"][0] == {"name": "n1", "why": {"reason": "ClaimsUnsatisfied"}}
 
 

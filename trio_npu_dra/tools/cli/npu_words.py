@@ -26,6 +26,7 @@ from trio_npu_dra.tools.cluster.explain.words import (
 )
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, DeviceState, NodeRow, Ring
 from trio_npu_dra.tools.cluster.groups import NodeGroup
+from trio_npu_dra.tools.cluster.inventory import NOT_EVICTED
 from trio_npu_dra.tools.cluster.matching import taint_words
 from trio_npu_dra.tools.cluster.said import Outcome, few
 
@@ -267,7 +268,12 @@ def diagnosis_lines(unhealthy: Diagnosis) -> Iterator[Line]:
     else:
         yield title, " is ", Styled("not unhealthy", Style.GOOD), ": no taint keeps claims away"
     yield from _listed("taints", map(_since, unhealthy.row.device.taints))
-    yield from _listed("touched", dict.fromkeys(one.words for one in unhealthy.row.holders))
+    evicts = any(taint.effect == "NoExecute" for taint in unhealthy.row.device.taints)
+    touched = (
+        f"{one.words}: {NOT_EVICTED}" if evicts and one.is_implicit else one.words
+        for one in unhealthy.row.holders
+    )
+    yield from _listed("touched", dict.fromkeys(touched))
     yield from _listed("events", map(_dated, unhealthy.events))
     yield from doubt_lines(unhealthy.doubts)
 

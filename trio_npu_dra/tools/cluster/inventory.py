@@ -7,13 +7,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from trio_npu_dra.agent.devices.npu_status import NpuStatus
 from trio_npu_dra.kit.api.objects import AllocationResult
 from trio_npu_dra.kit.api.parsing import NotUnderstood, convert
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, Claim, DeviceTaintRule
+from trio_npu_dra.tools.cluster.pods import Pod
+
+NOT_EVICTED: Final = "no taint evicts the pod, because it asks by limits and names no claim"
+"""Kubernetes 1.36.3: `device_taint_eviction.go` reads the claims of a pod's spec alone."""
 
 
 class DeviceId(NamedTuple):
@@ -54,12 +58,31 @@ class Allotment:
         pods: Names of the pods that may use the claim.
         pod_groups: Names of PodGroups of which all pods may.
         result: What was allocated.
+        is_deleted: Whether the claim is being deleted, which waits for its pods.
+        is_implicit: Whether the scheduler made it for limits of a pod.
+        ending: Those of the pods that are being deleted, as far as pods were read.
     """
 
     claim: str
     pods: tuple[str, ...]
     pod_groups: tuple[str, ...]
     result: AllocationResult
+    is_deleted: bool = False
+    is_implicit: bool = False
+    ending: frozenset[str] = frozenset()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is to end anyway."""
+        return self.is_deleted or bool(self.ending)
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """`pod train-0`, `PodGroup train`."""
+        return (
+            *(f"pod {name}" for name in self.pods),
+            *(f"PodGroup {name}" for name in self.pod_groups),
+        )
 
     @property
     def words(self) -> str:
@@ -70,6 +93,8 @@ class Allotment:
         notes += [f"PodGroup {name}" for name in self.pod_groups]
         if self.result.admin_access:
             notes.append("admin access")
+        if self.is_deleted:
+            notes.append("being deleted")
         return f"claim {self.claim}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
@@ -125,8 +150,11 @@ def devices_of(slices: Iterable[AnySlice]) -> tuple[PlacedDevice, ...]:
     )
 
 
-def allotments(claims: Iterable[Claim]) -> Mapping[DeviceId, tuple[Allotment, ...]]:
-    """The claims on each device, also those with admin access."""
+def allotments(
+    claims: Iterable[Claim], pods: Iterable[Pod] = ()
+) -> Mapping[DeviceId, tuple[Allotment, ...]]:
+    """The claims on each device, also those with admin access; *pods* tell which pods end."""
+    ending = {pod.title for pod in pods if pod.metadata.deletion_timestamp}
     found: dict[DeviceId, list[Allotment]] = {}
     for claim in claims:
         if (allocation := claim.status.allocation) is None:
@@ -138,6 +166,13 @@ def allotments(claims: Iterable[Claim]) -> Mapping[DeviceId, tuple[Allotment, ..
                 pods=claim.status.users("pods"),
                 pod_groups=claim.status.users("podgroups"),
                 result=result,
+                is_deleted=claim.metadata.deletion_timestamp is not None,
+                is_implicit=claim.is_implicit,
+                ending=frozenset(
+                    name
+                    for name in claim.status.users("pods")
+                    if f"{claim.metadata.namespace}/{name}" in ending
+                ),
             )
             found.setdefault(device, []).append(held)
     return {device: tuple(held) for device, held in found.items()}

@@ -30,6 +30,10 @@ ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 """With the value `true` on a Namespace, its claims may have admin access (Kubernetes 1.34)."""
 
 
+_IMPLICIT: Final = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of a claim that the scheduler makes for limits (Kubernetes 1.34)."""
+
+
 class Namespace(KubeObject):
     """A Namespace; only its labels matter here."""
 
@@ -194,6 +198,11 @@ class Claim(ResourceClaim):
             request.exactly is not None and request.exactly.admin_access
             for request in self.spec.devices.requests
         )
+
+    @property
+    def is_implicit(self) -> bool:
+        """Whether the scheduler made it for the limits of a pod, which names no claim then."""
+        return _IMPLICIT in self.metadata.annotations
 
     @property
     def uid(self) -> str:

@@ -86,14 +86,15 @@ class Step(Code):
 
 
 class Action(Code):
-    """What would help, by itself."""
+    """What would help, by itself, what harms least first."""
 
-    DELETE_CLAIM = "DeleteClaim", "delete this claim, or the pod that has it", "claim", "node"
-    DELETE_CLAIMS = "DeleteClaims", "delete several of the claims on this node", "node"
     TOLERATE = "TolerateTaints", "tolerate the taints of devices, or heal these", "node"
     DROP_CONSTRAINT = "DropConstraint", "leave out a constraint", "claim", "constraint", "node"
     OPEN_NODE = "OpenNode", "let the node take the pod", "node", "obstacles"
     FEWER = "AskForFewer", "ask for so many devices", "claim", "request", "count", "node"
+    PODS_END = "PodsEnd", "wait until all that use this claim end", "claim", "users", "node"
+    CLAIMS_END = "ClaimsEnd", "wait until several of the claims on this node end", "node"
+    DELETE_CLAIM = "DeleteClaim", "delete this claim, which no pod uses", "claim", "node"
 
 
 _REQUEST = ("claim", "request", "wanted", "left", "mostOnOneNode")
@@ -115,6 +116,11 @@ class Why(Code):
     )
     NO_CLAIMS = "NoClaims", "the pod has no claims", "node", "phase"
     POD_ENDED = "PodEnded", "the pod has ended", "node", "phase"
+    POD_DELETED = (
+        "PodBeingDeleted",
+        "the pod is being deleted, and waits for these drivers, which publish none of its devices",
+        *("node", "drivers"),
+    )
     NOTHING_IN_THE_WAY = "NothingInTheWay", "these nodes can give what is asked for", "nodes"
     GATED = "SchedulingGated", "its scheduling gates are closed", "gates"
     CLAIM_MISSING = "ClaimMissing", "the pod names a claim that does not exist", "claim"

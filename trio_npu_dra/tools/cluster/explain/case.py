@@ -203,7 +203,7 @@ class Case:
                 yield Said(text, Obstacle.DEVICES_ELSEWHERE, claim=claim.title)
 
     def _surroundings(self, cases: Mapping[str, _NodeCase]) -> Surroundings:
-        held = allotments(self._view.claims)
+        held = allotments(self._view.claims, self._view.pods or ())
         return Surroundings(
             pools=pools_by_node(self._nodes, self._view.slices, minor=self._view.minor),
             taken=taken(held),

@@ -10,7 +10,13 @@ from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.objects import AllocationResult, Device
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel
-from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, devices_of, newest
+from trio_npu_dra.tools.cluster.inventory import (
+    NOT_EVICTED,
+    DeviceId,
+    PlacedDevice,
+    devices_of,
+    newest,
+)
 from trio_npu_dra.tools.cluster.matching import taint_words
 from trio_npu_dra.tools.cluster.objects import Claim
 from trio_npu_dra.tools.cluster.said import Outcome, Said
@@ -80,6 +86,8 @@ class ClaimReport:
         pod_groups: Names of PodGroups of which all pods may.
         given: Its devices, if it is allocated.
         funnels: For each request and subrequest; if it is allocated, as if it were not.
+        is_deleted: Whether it is being deleted, which waits for its pods.
+        is_implicit: Whether the scheduler made it for limits of a pod.
     """
 
     title: str
@@ -87,6 +95,8 @@ class ClaimReport:
     pod_groups: tuple[str, ...] = ()
     given: tuple[GivenDevice, ...] = ()
     funnels: tuple[Funnel, ...] = ()
+    is_deleted: bool = False
+    is_implicit: bool = False
 
     @property
     def state(self) -> str:
@@ -96,6 +106,10 @@ class ClaimReport:
         count = len(self.given)
         users = (*self.pods, *(f"PodGroup {name}" for name in self.pod_groups))
         used = f"used by {', '.join(users)}" if users else "no pod uses it now"
+        if self.is_deleted:
+            used += "; it is being deleted, and goes when no pod uses it any more"
+        if self.is_implicit and any("NoExecute" in one.now for one in self.given):
+            used += f"; {NOT_EVICTED}"
         return f"has {count} device{'' if count == 1 else 's'}; {used}"
 
 
@@ -140,6 +154,8 @@ def given_report(claim: Claim, devices: Mapping[DeviceId, PlacedDevice]) -> Clai
         pods=claim.status.users("pods"),
         pod_groups=claim.status.users("podgroups"),
         given=tuple(_given(result, devices) for result in allocation.devices.results),
+        is_deleted=claim.metadata.deletion_timestamp is not None,
+        is_implicit=claim.is_implicit,
     )
 
 

@@ -142,13 +142,13 @@ def _where(super_pods: Iterable[SuperPod]) -> str:
 
 
 def _without_own_end(explanation: Explanation, view: ClusterView) -> Explanation:
-    """Without the advice to delete claims that have devices only if the job is placed."""
+    """Without the end of claims that have devices only if the job is placed."""
     held = {claim.title for claim in view.claims if claim.status.allocation}
     helps = tuple(
         one
         for one in explanation.helps
-        if one.code is not Action.DELETE_CLAIMS
-        if one.code is not Action.DELETE_CLAIM or one.facts["claim"] in held
+        if one.code is not Action.CLAIMS_END
+        if one.code not in {Action.PODS_END, Action.DELETE_CLAIM} or one.facts["claim"] in held
     )
     return replace(explanation, helps=helps)
 

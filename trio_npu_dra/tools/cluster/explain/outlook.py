@@ -147,8 +147,15 @@ def _values(attribute: str, given: Sequence[PlacedDevice]) -> str:
     return ", ".join(words)
 
 
-def _wanted(claim: WantedClaim) -> Iterator[Wanted]:
-    return (wanted for choices in claim.requests for wanted in choices)
+def _end_of(one: Allotment, node: str) -> Said:
+    if not one.users:
+        text = f"deleting {one.words}, which no pod uses, on {node}"
+        return Said(text, Action.DELETE_CLAIM, claim=one.claim, node=node)
+    deleted = ", which is being deleted"
+    ends = ("end" if len(one.users) > 1 else "ends") + deleted * bool(one.ending)
+    claim = f"claim {one.claim}" + deleted * one.is_deleted
+    text = f"when {' and '.join(one.users)} {ends} ({claim}), on {node}"
+    return Said(text, Action.PODS_END, claim=one.claim, users=one.users, node=node)
 
 
 class Helps:
@@ -164,13 +171,13 @@ class Helps:
         self._endless = 0  # searches that found no end
 
     def found(self) -> tuple[Said, ...]:
-        """What would help, the mildest first."""
+        """What would help, what harms least first and the work of others last."""
         return (
-            *islice(self._released(), 3),
-            *self._tolerated(),
-            *self._unconstrained(),
-            *islice(self._unbarred(), 3),
             *self._fewer(),
+            *self._unconstrained(),
+            *self._tolerated(),
+            *islice(self._unbarred(), 3),
+            *islice(self._released(), 3),
         )
 
     def _is_free(
@@ -198,24 +205,26 @@ class Helps:
         return ""
 
     def _released(self) -> Iterator[Said]:
-        """Claims whose end would do; if none alone would, whether all together would."""
-        owners = sorted(
-            {one.claim: one for held in self._around.held.values() for one in held}.items()
-        )
-        useful = [one for _, one in owners if self._is_near(one)][:_HOLDERS_TRIED]
+        """Claims whose end would do; if none alone would, whether all together would.
+
+        A claim goes when its pods have: to delete it before frees nothing.
+        """
+        owners = {one.claim: one for held in self._around.held.values() for one in held}
+        near = [one for one in owners.values() if self._is_near(one)]
+        near.sort(key=lambda one: (not one.users, not one.is_ending, one.claim))
+        useful = near[:_HOLDERS_TRIED]
         is_any = False
         for one in useful:
             node = self._is_free(self._open, around=self._without({one.claim}))
             if node:
                 is_any = True
-                text = f"deleting {one.words}, on {node}"
-                yield Said(text, Action.DELETE_CLAIM, claim=one.claim, node=node)
+                yield _end_of(one, node)
         if not is_any and useful:
             everyone = {one.claim for one in useful}
             node = self._is_free(self._open, around=self._without(everyone))
             if node:
-                text = f"deleting several of the claims on {node}"
-                yield Said(text, Action.DELETE_CLAIMS, node=node)
+                text = f"when the pods of several claims on {node} end"
+                yield Said(text, Action.CLAIMS_END, node=node)
 
     def _is_near(self, one: Allotment) -> bool:
         """Whether it holds a device that one of the requests could have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from trio_npu_dra.kit.api.events import Event
@@ -31,6 +32,9 @@ def explain_claim(claim: Claim, view: ClusterView, decide: Decide = matches) -> 
         report = _had(claim, view, decide)
         has = Said(report.state, Why.HAS_DEVICES)
         return answer(subject, Outcome.GIVEN, has, view, (report,))
+    if claim.metadata.deletion_timestamp:
+        deleted = Said("it is being deleted", Why.CLAIM_DELETED, claim=claim.title)
+        return answer(subject, Outcome.WAITS, deleted, view)
     case = Case(None, (claim,), view, Matcher(decide))
     found = case.explanation(subject)
     if found.outcome is not Outcome.FREE:
@@ -49,12 +53,8 @@ def explain_pod(pod: Pod, view: ClusterView, decide: Decide = matches) -> Explan
         return answer(subject, Outcome.ENDED, _of_pod(text, Why.POD_ENDED, pod), view)
     if pod.spec.node_name:
         return _placed(subject, pod, found, view, decide)
-    if pod.spec.scheduling_gates:
-        gates = [gate.name for gate in pod.spec.scheduling_gates]
-        text = f"its scheduling gates are closed: {', '.join(gates)}"
-        return answer(subject, Outcome.WAITS, Said(text, Why.GATED, gates=gates), view)
-    if found.problem:
-        return answer(subject, Outcome.WAITS, found.problem, view)
+    if problem := _not_scheduled(pod) or found.problem:
+        return answer(subject, Outcome.WAITS, problem, view)
     case = Case(pod, tuple(found.claims.values()), view, Matcher(decide))
     explanation = case.explanation(subject)
     if explanation.outcome is not Outcome.FREE:
@@ -64,6 +64,16 @@ def explain_pod(pod: Pod, view: ClusterView, decide: Decide = matches) -> Explan
         "or has reasons that are not weighed here (see its events)"
     )
     return replace(explanation, sentence=explanation.sentence.within(sentence))
+
+
+def _not_scheduled(pod: Pod) -> Said | None:
+    """Why the scheduler does not look at a pod; None if it does."""
+    if pod.metadata.deletion_timestamp:
+        text = "it is being deleted, and gets no node any more"
+        return Said(text, Why.POD_DELETED, node=None, drivers=())
+    if gates := [gate.name for gate in pod.spec.scheduling_gates]:
+        return Said(f"its scheduling gates are closed: {', '.join(gates)}", Why.GATED, gates=gates)
+    return None
 
 
 def _of_pod(text: str, reason: Why, pod: Pod) -> Said:
@@ -90,7 +100,27 @@ def _placed(
     if why := found.missing or next(iter(lacking), None):
         sentence = why.within(f"{place}, and the kubelet does not start it: {why}")
         return answer(subject, Outcome.WAITS, sentence, view, reports)
-    return answer(subject, Outcome.GIVEN, _started(place, pod, view), view, reports)
+    if pod.metadata.deletion_timestamp:
+        sentence = _ending(place, pod, reports)
+    else:
+        sentence = _started(place, pod, view)
+    return answer(subject, Outcome.GIVEN, sentence, view, reports)
+
+
+def _ending(place: str, pod: Pod, reports: Iterable[ClaimReport]) -> Said:
+    """What a pod with devices waits for that is being deleted: the kubelet asks their drivers.
+
+    The kubelet removes the slices of a driver that is away for 30 seconds.
+    """
+    given = [one for report in reports for one in report.given]
+    drivers = sorted({one.result.driver for one in given if one.device is None})
+    text = f"{place}, and is being deleted: it ends once its containers have"
+    if drivers:
+        text += (
+            f" and {', '.join(drivers)} has given its devices back; that driver publishes them no "
+            f"more: see whether it runs on {pod.spec.node_name}"
+        )
+    return Said(text, Why.POD_DELETED, node=pod.spec.node_name, drivers=drivers)
 
 
 def _started(place: str, pod: Pod, view: ClusterView) -> Said:
