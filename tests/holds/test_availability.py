@@ -195,6 +195,11 @@ def test_a_vnpu_of_which_nobody_knows_who_cut_it_is_not_offered() -> None:
     (alone,) = Board(chips=(split(die(0), partition(100)),)).chips
     without = PartitionMode(by_hand=frozenset())
     assert available(Board(chips=(alone,)), (), without) == ()
+    used = replace(board.chips[0].vdevices[0], in_use=True)
+    board_used = Board(chips=(replace(board.chips[0], vdevices=(used,)),))
+    names = [offer.name for offer in available(board_used, (), unsettled)]
+    assert "npu-3-vir05-1c-8g-2" in names
+    assert not {"npu-3", "npu-3-vnpu-115", "npu-3-vir05-1c-8g-3"}.intersection(names)
     settled = replace(unsettled, by_hand=frozenset({115}))
     assert settled.unsettled(board) == ()
     assert "npu-3-vnpu-115" in [offer.name for offer in available(board, (), settled)]

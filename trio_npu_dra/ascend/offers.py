@@ -27,7 +27,7 @@ class PartitionMode:
         ours: The ids of the vNPUs that were cut for claims.
         by_hand: The ids of those known to be cut by hand (`claims.by_hand`); None: all but ours. A
             vNPU that is neither was perhaps cut by another instance of this driver a moment ago. It
-            is not offered, and its chip is not offered whole.
+            is not offered, and its chip is not offered whole if it is in use or cannot be cut.
         refusals: The library's reasons for refusing to cut: by the chip's key, or `template_key`.
     """
 
@@ -272,7 +272,8 @@ def _plan(board: Board, chip: Chip, partitioning: PartitionMode) -> PartitionPla
         return f"the Ascend driver does not let this driver cut it: {refusal}"
     if why := why_not_split(chip, policy=board.multi_die_policy, mode=board.vnpu_mode):
         return why
-    by_hand = cut_by_hand(chip, partitioning)
+    used = [one for one in chip.vdevices if one.in_use and one.id not in partitioning.ours]
+    by_hand = list(dict.fromkeys([*cut_by_hand(chip, partitioning), *used]))  # they take room
     plan = plan_partitions(chip, by_hand)
     if plan is None or not plan.partitions:
         ids = ", ".join(str(vdevice.id) for vdevice in by_hand)

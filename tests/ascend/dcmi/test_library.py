@@ -13,7 +13,7 @@ from trio_npu_dra.ascend.dcmi.client import GONE, Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, LibraryMissing, NotReady, NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef, DcmiCall, DieKind, EccCounts, Link, Memory
 
-VERSION = "21.0.4\ufffd"
+VERSION = "21.0.4\ufffd\ufffd"
 
 
 def compile_library(path: Path, source: str, *options: str) -> None:
@@ -66,7 +66,7 @@ def old_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
         return 0;
     }
     int dcmi_get_driver_version(char *out, unsigned size) {
-        strncpy(out, "21.0.4\\xff ", size); /* no UTF-8 */
+        strncpy(out, "21.0.4\\xff\\x1b ", size); /* no UTF-8, and ESC */
         return 0;
     }
     """

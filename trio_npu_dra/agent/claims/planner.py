@@ -63,7 +63,7 @@ class Look:
     def gaps(self) -> tuple[str, ...]:
         """Why the offers may lack devices, in words."""
         unsettled = replace(self.partitioning, ours=vnpus_of(self.holds)).unsettled(self.board)
-        words = (f"it is not known yet who cut vNPU {vnpu}" for vnpu in unsettled)
+        words = (f"it is not known who cut or uses vNPU {vnpu}" for vnpu in unsettled)
         return (*self.board.gaps, *words)
 
 
