@@ -59,7 +59,7 @@ def test_our_own_root_is_the_hosts(root: Path) -> None:
 
 # --- what is known of a host ----------------------------------------------------------------------
 
-ASKED = ("/usr/driver/lib", "/usr/driver/tools", "/etc/file")
+ASKED = ("/usr/driver/lib/", "/usr/driver/tools/", "/etc/file")
 
 CHANGES: dict[str, Callable[[Path], object]] = {
     "a folder is made": lambda root: (root / "data/driver/tools").mkdir(),
@@ -93,7 +93,7 @@ def test_paths_are_looked_up_again_when_a_folder_on_the_way_has_changed(
     """And not before."""
     seen = Host(host_root=host, known=KnownPaths(now=in_ten_seconds))
     first = seen.existing(*ASKED)
-    assert first == {"/usr/driver/lib"}
+    assert first == {"/usr/driver/lib/"}
     assert seen.existing(*ASKED) is first
 
     next_tick()

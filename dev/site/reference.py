@@ -107,7 +107,7 @@ def errors_page() -> str:
         _leaves(
             errors.ClaimError,
             errors.AllocationRefused,
-            errors.DeviceNodeMissing,
+            errors.HostFileMissing,
             errors.RecordRefused,
         )
     )

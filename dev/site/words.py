@@ -256,7 +256,8 @@ ERRORS: Final = {
         "the log says why."
     ),
     "AllocationRefused": "Delete the pod: the kubelet chooses among the NPUs that there are now.",
-    "DeviceNodeMissing": "Load the Ascend driver on the node (`npu-smi info` must work there).",
+    "HostFileMissing": "Load the Ascend driver on the node (`npu-smi info` must work there); "
+    "the pod starts by itself then. With `driverMounts: false` a claim needs only device nodes.",
     "RecordRefused": "Recreate the claim with fewer variables in `env`, or with fewer shares.",
     "ConfigError": "Correct the flag, variable or file that is named.",
     "UnreadableManifest": "Correct the file at the line that is named.",

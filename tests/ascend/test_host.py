@@ -1,3 +1,5 @@
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from trio_npu_dra.ascend.container import (
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Chip, ChipFamily
-from trio_npu_dra.kit.base.errors import DeviceNodeMissing
+from trio_npu_dra.kit.base.errors import HostFileMissing
 
 
 @pytest.fixture
@@ -143,10 +145,10 @@ def test_a_310b_without_a_manager_for_containers_has_the_usual_one(host: Host) -
 
 def test_a_chip_has_its_node_or_is_refused(host: Host) -> None:
     """/dev/davinci<N> is at the same path in the container; a file cannot be passed on."""
-    with pytest.raises(DeviceNodeMissing, match="/dev/davinci3"):
+    with pytest.raises(HostFileMissing, match="/dev/davinci3"):
         chip_nodes(host, npu(3))
     (host.dev_root / "davinci3").touch()
-    with pytest.raises(DeviceNodeMissing, match="/dev/davinci3"):
+    with pytest.raises(HostFileMissing, match="/dev/davinci3"):
         chip_nodes(host, npu(3))
     (host.dev_root / "davinci3").unlink()
     add_node(host, "davinci3")
@@ -159,16 +161,84 @@ def test_shared_nodes_are_those_that_exist(host: Host) -> None:
     """The manager comes first; of the others those that the driver made, none of other families."""
     add_node(host, "hisi_hdc", "devmm_svm", "davinci_manager", "vpc", "uburma/udma1")
     add_node(host, "davinci_manager_docker")
+    (host.dev_root / "dvpp_cmdlist").touch()
     shared = shared_nodes(host, ChipFamily.ASCEND_910B)
     assert shared[0].host_path == "/dev/davinci_manager"
     assert paths(shared) == ["/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"]
+    assert host.unfit == {"/dev/dvpp_cmdlist"}
 
 
-def test_a_missing_manager_is_an_error(host: Host) -> None:
-    """Without davinci_manager no NPU works in a container, so nothing is prepared."""
-    add_node(host, "hisi_hdc")
-    with pytest.raises(DeviceNodeMissing, match="/dev/davinci_manager"):
-        shared_nodes(host, ChipFamily.ASCEND_910B)
+CARD = (
+    *("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"),
+    "/usr/local/Ascend/driver/lib64/",
+)
+SOC = ("/dev/davinci_manager", "/dev/svm0")
+NEEDED: dict[str, tuple[ChipFamily, tuple[str, ...]]] = {
+    "card of 310": (ChipFamily.ASCEND_310, CARD),
+    "Atlas 500": (ChipFamily.ASCEND_310, (*CARD[:3], "/home/data/miniD/driver/lib64/")),
+    "Atlas 200I A2": (ChipFamily.ASCEND_310B, ("/dev/davinci_manager", "/usr/lib64/libdcmi.so")),
+    "200I A2 for containers": (ChipFamily.ASCEND_310B, ("/dev/davinci_manager_docker", CARD[3])),
+    "card of 310P": (ChipFamily.ASCEND_310P, CARD),
+    "200I SoC": (ChipFamily.ASCEND_310P, (*SOC, "/etc/sys_version.conf")),
+    "910": (ChipFamily.ASCEND_910, CARD),
+    "910B": (ChipFamily.ASCEND_910B, CARD),
+    "A3": (ChipFamily.ASCEND_910_A3, CARD),
+    "950": (
+        ChipFamily.ASCEND_950,
+        (CARD[0], "/dev/uburma/uburma0", CARD[2], "/dev/ummu/ummu0", CARD[3]),
+    ),
+}
+
+
+def lay(host: Host, path: str) -> Path:
+    """Give the host a device node, a folder or a file."""
+    if path.startswith("/dev/"):
+        add_node(host, path.removeprefix("/dev/"))
+        return host.dev_root / path.removeprefix("/dev/")
+    place = host.host_root / path.strip("/")
+    if path.endswith("/"):
+        place.mkdir(parents=True)
+    else:
+        add_file(host, path)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("board", "path"), [(board, path) for board, (_, needed) in NEEDED.items() for path in needed]
+)
+@pytest.mark.parametrize("is_other", [False, True])
+def test_a_container_is_refused_without_what_its_family_needs(
+    host: Host, board: str, path: str, *, is_other: bool
+) -> None:
+    """Each by itself, missing or of another kind; the error names it and can be tried again."""
+    family, needed = NEEDED[board]
+    places = {each: lay(host, each) for each in needed}
+    shared_nodes(host, family), driver_mounts(host, family)
+    if places[path].is_symlink() or places[path].is_file():
+        places[path].unlink()
+        if is_other:
+            places[path].mkdir()
+    else:
+        places[path].rmdir()
+        if is_other:
+            places[path].touch()
+
+    with pytest.raises(HostFileMissing) as caught:
+        shared_nodes(host, family), driver_mounts(host, family)
+
+    assert caught.value.retryable
+    named = str(caught.value).split(" is missing")[0]
+    assert named.removesuffix("*") in path or board in {"Atlas 500", "200I SoC"} or "310B" in family
+
+
+def test_what_an_operator_adds_is_not_missing(host: Host) -> None:
+    """As on a node whose Ascend driver is installed elsewhere."""
+    (host.host_root / "opt/driver/lib64").mkdir(parents=True)
+    moved = replace(host, extra_mounts=(("/opt/driver", "/usr/local/Ascend/driver"),))
+    assert driver_mounts(moved, ChipFamily.ASCEND_910B) == ()
+    other = replace(host, extra_mounts=(("/opt/driver", "/usr/local/Ascend/driver2"),))
+    with pytest.raises(HostFileMissing, match="driver/lib64/ is missing on the node, or is not a"):
+        driver_mounts(other, ChipFamily.ASCEND_910B)
 
 
 def test_driver_mounts_are_what_exists_at_the_hosts_path(host: Host) -> None:
@@ -188,22 +258,57 @@ def test_driver_mounts_are_what_exists_at_the_hosts_path(host: Host) -> None:
 
 def test_an_absolute_link_of_the_host_is_followed_in_its_tree(host: Host) -> None:
     """A link to an absolute path is there if the target is on the host, not if it is on ours."""
+    lay(host, CARD[3])
     add_file(host, "/usr/local/sbin/npu-smi", "/etc/hccn.conf")
     link = host.host_root / "usr/local/bin/npu-smi"
     link.parent.mkdir(parents=True)
     link.symlink_to("/usr/local/sbin/npu-smi")
     (host.host_root / "etc/ascend_install.info").symlink_to("/etc/passwd")
     assert {mount.host_path for mount in driver_mounts(host, ChipFamily.ASCEND_910B)} == {
+        "/usr/local/Ascend/driver/lib64",
         "/usr/local/bin/npu-smi",
         "/usr/local/sbin/npu-smi",
         "/etc/hccn.conf",
     }
 
 
-def test_mounts_that_the_operator_adds_are_those_that_exist(host: Host) -> None:
+OTHER_KINDS: dict[str, Callable[[Path], object]] = {
+    "folder": Path.mkdir,
+    "pipe": os.mkfifo,
+    "file": Path.touch,
+    "lost link": lambda path: path.symlink_to("nothing"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_a_path_of_another_kind_is_left_out(host: Host, kind: str) -> None:
+    """A runtime would refuse to mount a folder on a file; what is gone again is not named."""
+    lay(host, CARD[3])
+    name = "etc/hccn.conf" if kind != "file" else "usr/local/dcmi"
+    place = host.host_root / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    OTHER_KINDS[kind](place)
+    path = f"/{name}/" if kind == "file" else f"/{name}"
+
+    (mount,) = driver_mounts(host, ChipFamily.ASCEND_910B)
+    assert mount.host_path == "/usr/local/Ascend/driver/lib64"
+    assert host.unfit == ({path} if kind != "lost link" else set())
+
+    place.rmdir() if kind == "folder" else place.unlink()
+    lay(host, path)
+    assert len(driver_mounts(host, ChipFamily.ASCEND_910B)) == 2
+    assert host.unfit == set()
+
+
+def test_mounts_that_the_operator_adds_are_the_files_and_folders_that_exist(host: Host) -> None:
     """Read-only as the driver's, at their path in the container."""
     add_file(host, "/usr/local/dcmi/libdcmi.so", "/data/models")
-    extra = (("/data/models", "/models"), ("/data/missing", "/missing"))
-    assert extra_mounts(replace(host, extra_mounts=extra)) == (
+    os.mkfifo(host.host_root / "data/pipe")
+    names = ("/models", "/missing", "/pipe")
+    extra = (*((f"/data{name}", name) for name in names), ("/usr/local", "/local"))
+    mounts = extra_mounts(given := replace(host, extra_mounts=extra))
+    assert mounts == (
         Mount(host_path="/data/models", container_path="/models"),
+        Mount(host_path="/usr/local", container_path="/local"),
     )
+    assert given.unfit == {"/data/pipe"}

@@ -191,10 +191,11 @@ class NodeOnDisk:
             "davinci_manager",
             "devmm_svm",
             "hisi_hdc",
+            "dvpp_cmdlist",
             *(f"davinci{n}" for n in range(8)),
         ):
             (self.root / "dev" / name).symlink_to("/dev/null")
-        (self.root / "host/usr/local/dcmi").mkdir(parents=True)
+        (self.root / "host/usr/local/Ascend/driver/lib64").mkdir(parents=True)
         self.reboot()
 
     def reboot(self) -> None:

@@ -116,6 +116,11 @@ CASES = {
         text="/dev/davinci_manager is missing on the node, or is not a character device: is the "
         "Ascend driver loaded?",
     ),
+    "the Ascend driver is being replaced": Case(
+        change=lambda node: (node.root / "host/usr/local/Ascend/driver/lib64").rmdir(),
+        text="/usr/local/Ascend/driver/lib64/ is missing on the node, or is not a folder: is the "
+        "Ascend driver loaded?",
+    ),
     "the chip has no device node": Case(
         change=lambda node: (node.root / "dev/davinci2").unlink(),
         text="/dev/davinci2 is missing on the node, or is not a character device: is the Ascend "

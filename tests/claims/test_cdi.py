@@ -9,6 +9,7 @@ import pytest
 from tests.claims.node import NodeOnDisk
 from tests.holds.entries import held
 from tests.synced import syncs
+from trio_npu_dra.agent.config.effective import EffectiveConfig
 from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.holds.entry import host_nodes
 
@@ -27,8 +28,6 @@ def write(cdi: CdiFolder) -> bool:
 
 def test_a_spec_has_shared_edits_once_and_each_npu_as_a_device(node: NodeOnDisk) -> None:
     """The whole file, as containerd reads it."""
-    for name in ("devmm_svm", "hisi_hdc"):
-        (node.root / "dev" / name).unlink()
     cdi = replace(node.cdi(), libraries=Libraries(path="/a:/b"))
 
     assert cdi.render("uid-a", [held("npu-0", 0)]) == {
@@ -36,11 +35,13 @@ def test_a_spec_has_shared_edits_once_and_each_npu_as_a_device(node: NodeOnDisk)
         "kind": "npu.huawei.com/npu",
         "containerEdits": {
             "env": ["ASCEND_VISIBLE_DEVICES=void", "LD_LIBRARY_PATH=/a:/b"],
-            "deviceNodes": [node_edit("davinci_manager")],
+            "deviceNodes": [
+                *map(node_edit, ("davinci_manager", "devmm_svm", "hisi_hdc", "dvpp_cmdlist"))
+            ],
             "mounts": [
                 {
-                    "hostPath": "/usr/local/dcmi",
-                    "containerPath": "/usr/local/dcmi",
+                    "hostPath": "/usr/local/Ascend/driver/lib64",
+                    "containerPath": "/usr/local/Ascend/driver/lib64",
                     "options": ["ro", "rbind", "rprivate"],
                 }
             ],
@@ -53,8 +54,9 @@ def test_a_spec_has_shared_edits_once_and_each_npu_as_a_device(node: NodeOnDisk)
 
 def test_a_module_is_one_device_with_the_nodes_of_both_dies(node: NodeOnDisk) -> None:
     """They go into a container together; without mounts the spec has no empty list."""
-    (node.root / "host/usr/local/dcmi").rmdir()
-    spec = node.cdi().render("uid-a", [held("module-1", 2, 3)])
+    module = held("module-1", 2, 3)._replace(config=EffectiveConfig(driver_mounts=False))
+    (node.root / "host/usr/local/Ascend/driver/lib64").rmdir()  # so it needs no files
+    spec = node.cdi().render("uid-a", [module])
 
     assert "mounts" not in spec["containerEdits"]
     (device,) = spec["devices"]

@@ -178,7 +178,7 @@ def edits(cdi: CdiFolder, *configs: EffectiveConfig) -> list[dict[str, set[str]]
 
 
 NOTHING: dict[str, set[str]] = {"env": set(), "mounts": set(), "hooks": set()}
-FILES = {"/usr/local/dcmi"}
+FILES = {"/usr/local/Ascend/driver/lib64"}
 ADDED = {"/data"}
 
 

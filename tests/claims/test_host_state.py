@@ -26,6 +26,7 @@ from trio_npu_dra.kit.base.device_metadata import metadata_files
 
 ROOT_INFO = "/etc/hccl_rootinfo.json"
 TOPOLOGY = "/usr/local/Ascend/driver/topo"
+LIBRARIES = "/usr/local/Ascend/driver/lib64"
 NOBODY = 65534
 FAMILIES = (ChipFamily.ASCEND_910B, ChipFamily.ASCEND_910_A3, ChipFamily.ASCEND_950)
 
@@ -50,10 +51,13 @@ def root_info(*physical_ids: int, **changes: Any) -> str:
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     """A host with the driver's topology files, long after they were made."""
-    for name in ("host/etc", f"host{TOPOLOGY}/950", "host/usr/lib64", "dev", "sys"):
+    for name in ("host/etc", f"host{TOPOLOGY}/950", f"host{LIBRARIES}", "host/usr/lib64", "sys"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / f"host{TOPOLOGY}/950/atlas_950_1.json").touch()
-    (tmp_path / "dev/davinci_manager").symlink_to(os.devnull)
+    for name in ("davinci_manager", "devmm_svm", "hisi_hdc", "uburma/u0", "ummu/u0"):
+        node = tmp_path / "dev" / name
+        node.parent.mkdir(parents=True, exist_ok=True)
+        node.symlink_to(os.devnull)
     later = KnownPaths(now=lambda: time.time_ns() + 10**10)
     return Host(
         host_root=tmp_path / "host",
@@ -83,8 +87,8 @@ def rendered(host: Host, *devices: HeldDevice) -> dict[str, Any]:
 
 
 def given(host: Host, npu: HeldDevice) -> set[str]:
-    """The mounts, without the topology files."""
-    return {*mounts(host, npu)} - {TOPOLOGY}
+    """The mounts, without the libraries and the topology files."""
+    return {*mounts(host, npu)} - {TOPOLOGY, LIBRARIES}
 
 
 def mounts(host: Host, *devices: HeldDevice) -> list[str]:
@@ -213,9 +217,10 @@ def links_of_another_user(host: Host) -> set[str]:
     return found
 
 
-def pipes(host: Host) -> set[str]:
-    """A named pipe instead of a file."""
+def other_kinds(host: Host) -> set[str]:
+    """A named pipe and a folder instead of files."""
     os.mkfifo(host.host_root / "usr/lib64/liburma.so")
+    (host.host_root / "usr/bin/urma_ping").mkdir(parents=True)
     return set()
 
 
@@ -225,7 +230,7 @@ BUS_STATES = (
     links_in_the_folder,
     links_out_of_the_folder,
     links_of_another_user,
-    pipes,
+    other_kinds,
 )
 
 

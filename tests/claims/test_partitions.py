@@ -57,7 +57,8 @@ async def test_a_partition_is_an_npu_of_its_own_for_its_container(partitions: No
     (node,) = device["containerEdits"]["deviceNodes"]
     assert (node["path"], node["hostPath"]) == ("/dev/davinci132", "/dev/vdavinci132")
     shared = {node["path"] for node in spec["containerEdits"]["deviceNodes"]}
-    assert shared == {"/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"}
+    names = ("davinci_manager", "devmm_svm", "hisi_hdc", "dvpp_cmdlist")
+    assert shared == {f"/dev/{name}" for name in names}
     partitions.board.set(
         board()
     )  # it is answered from its record, which has all that is known of it

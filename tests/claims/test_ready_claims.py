@@ -123,12 +123,12 @@ async def test_a_prepare_leaves_out_a_node_that_the_host_has_no_more(
     two_claims: NodeOnDisk,
 ) -> None:
     """A node that the Ascend driver has no more would keep the container from starting."""
-    (two_claims.root / "dev/devmm_svm").unlink()
+    (two_claims.root / "dev/dvpp_cmdlist").unlink()
 
     assert await prepare(two_claims, "a") == {"a": ""}
 
-    assert b"devmm_svm" not in two_claims.cdi_path("uid-a").read_bytes()
-    assert b"devmm_svm" not in record_path(two_claims, "a").read_bytes()
+    assert b"dvpp_cmdlist" not in two_claims.cdi_path("uid-a").read_bytes()
+    assert b"dvpp_cmdlist" not in record_path(two_claims, "a").read_bytes()
 
 
 async def test_a_lost_file_is_written_again_from_the_record(
@@ -148,12 +148,12 @@ async def test_a_start_renders_files_again_and_the_record_says_so(
     two_claims: NodeOnDisk, nursery: trio.Nursery
 ) -> None:
     """By what the host has now."""
-    (two_claims.root / "dev/devmm_svm").unlink()
+    (two_claims.root / "dev/dvpp_cmdlist").unlink()
 
     await start(two_claims, nursery)
 
-    assert b"devmm_svm" not in two_claims.cdi_path("uid-a").read_bytes()
-    assert "devmm_svm" not in json.dumps(two_claims.record("uid-a")["edits"])
+    assert b"dvpp_cmdlist" not in two_claims.cdi_path("uid-a").read_bytes()
+    assert "dvpp_cmdlist" not in json.dumps(two_claims.record("uid-a")["edits"])
 
 
 async def test_a_claim_that_another_instance_has_unprepared_is_planned_again(
@@ -183,7 +183,7 @@ async def test_a_claim_that_is_prepared_again_on_a_full_disk_keeps_its_npu(
 ) -> None:
     """Whatever this version computes otherwise, and also where a node is gone."""
     see_another_family(two_claims)
-    (two_claims.root / "dev/devmm_svm").unlink()
+    (two_claims.root / "dev/dvpp_cmdlist").unlink()
     with no_file_beyond(size):
         await prepare(two_claims, "a")
 

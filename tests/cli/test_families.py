@@ -113,7 +113,9 @@ def full_host(tmp_path_factory: pytest.TempPathFactory) -> Host:
             if not node.is_symlink():
                 node.symlink_to("/dev/null")
         for path in (*wanted["mounts"], *wanted.get("also", ())):
-            (root / path.lstrip("/")).mkdir(parents=True, exist_ok=True)
+            place = root / path.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.mkdir(exist_ok=True) if path.endswith("/") else place.touch()
     return Host(host_root=root, dev_root=root / "dev", sysfs_root=root / "sys")
 
 
@@ -128,5 +130,6 @@ def test_a_container_gets_the_nodes_and_mounts_of_its_family(
     manager = wanted.get("manager", "davinci_manager")
     assert nodes[0].host_path == f"/dev/{manager}"
     mounts = driver_mounts(full_host, family)
-    assert [mount.host_path for mount in mounts] == wanted["mounts"] + wanted.get("also", [])
+    paths = [path.rstrip("/") for path in wanted["mounts"] + wanted.get("also", [])]
+    assert [mount.host_path for mount in mounts] == paths
     assert {mount.options for mount in mounts} == {("ro", "rbind", "rprivate")}

@@ -55,6 +55,25 @@ async def test_nothing_is_given_to_a_claim_and_to_a_pod(node: NodeOnDisk) -> Non
     await instance.plugin.allocate([["Ascend910-1"]])
 
 
+async def test_nothing_is_given_while_the_host_lacks_what_containers_need(node: NodeOnDisk) -> None:
+    """The pod hears which file; nothing of it is recorded, and the CDI file stays."""
+    instance = Instance(node, Kubelet())
+    await instance.plugin.allocate([["Ascend910-1"]])
+    file = node.cdi_root / "npu.huawei.com-device.json"
+    before = file.read_bytes()
+    for path in ("dev/hisi_hdc", "host/usr/local/Ascend/driver"):
+        (node.root / path).rename(node.root / "away")
+        with pytest.raises(AllocationRefused, match=f"/{path.removeprefix('host/')}.* is missing"):
+            await instance.plugin.allocate([["Ascend910-2"]])
+        instance.file.keep({one.cdi_name: one.held for one in chips()})
+        assert file.read_bytes() == before
+        (node.root / "away").rename(node.root / path)
+    assert {*await instance.held()} == {"npu-1"}
+    (node.root / "host/usr/local/Ascend/driver/version.info").touch()
+    instance.file.keep({one.cdi_name: one.held for one in chips()})
+    assert b"version.info" in file.read_bytes()
+
+
 async def test_a_claim_whose_record_cannot_be_read_keeps_its_chip(node: NodeOnDisk) -> None:
     """Its CDI file says what it has."""
     node.source.store(claim("a", result("npu-1")))

@@ -246,18 +246,35 @@ def test_daemon_does_not_run_or_runs_twice(healthy: Node) -> None:
 @pytest.mark.parametrize(
     ("gone", "said"),
     [
-        ("davinci_manager", "/dev/davinci_manager is missing on the node"),
-        ("davinci3", "accelerator 0000:02:00.0 is not listed"),
+        ("dev/davinci_manager", "/dev/davinci_manager is missing on the node"),
+        ("dev/hisi_hdc", "/dev/hisi_hdc is missing on the node"),
+        ("dev/davinci3", "accelerator 0000:02:00.0 is not listed"),
+        ("usr/local/Ascend/driver/lib64", "/usr/local/Ascend/driver/lib64/ is missing on the node"),
     ],
 )
-def test_device_node_is_missing(healthy: Node, gone: str, said: str) -> None:
-    """No container could have the NPU; the Ascend driver does not list a chip without its own."""
-    (healthy.places.host.dev_root / gone).unlink()
+def test_what_containers_need_is_missing(healthy: Node, gone: str, said: str) -> None:
+    """No pod could start; the Ascend driver does not list a chip without its own node."""
+    library = healthy.root / "usr/local/dcmi/libdcmi.so"
+    (healthy.root / gone).rename(healthy.root / "usr/local/Ascend/driver/gone")
+    if not library.exists():
+        library.unlink()
+        library.symlink_to("../Ascend/driver/gone/libdcmi.so")
 
     ((level, text),) = healthy.findings()["Ascend driver"]
 
     assert level == "problem"
     assert text.startswith(said)
+
+
+def test_paths_of_the_wrong_kind_are_named(healthy: Node) -> None:
+    """As a container runtime leaves them that was told to mount a missing file."""
+    for path in ("usr/local/bin/npu-smi", "etc/hccn.conf"):
+        (healthy.root / path).unlink(missing_ok=True)
+        (healthy.root / path).mkdir(parents=True)
+    assert healthy.findings()["Ascend driver"] == [
+        ("warning", f"/{path} is of the wrong kind: containers do not get it")
+        for path in ("etc/hccn.conf", "usr/local/bin/npu-smi")
+    ]
 
 
 def test_npus_were_cut_and_shared_by_hand(healthy: Node) -> None:

@@ -123,7 +123,7 @@ def test_what_is_said_of_flags_is_of_flags_that_exist() -> None:
 def test_each_error_of_a_claim_has_advice() -> None:
     """And no advice is for an error that is not shown."""
     shown = {kind.__name__ for kind in (*_leaves(errors.ClaimError), *words.OF_THE_NODE)}
-    shown |= {errors.AllocationRefused.__name__, errors.DeviceNodeMissing.__name__}
+    shown |= {errors.AllocationRefused.__name__, errors.HostFileMissing.__name__}
     shown |= {errors.RecordRefused.__name__}
     assert words.ERRORS.keys() == shown
 

@@ -1,6 +1,6 @@
 """The device nodes and files that a container needs to use an NPU, by the chip's family."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from trio_npu_dra.ascend.host import MANAGER, Host
@@ -8,8 +8,9 @@ from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.root_info import ROOT_INFO, gives_root_info
 from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.ascend.unified_bus import ub_files
-from trio_npu_dra.kit.base.errors import DeviceNodeMissing
+from trio_npu_dra.kit.base.errors import HostFileMissing
 
+_DEV: Final = "/dev/"
 MOUNT_OPTIONS: Final = ("ro", "rbind", "rprivate")
 
 
@@ -32,7 +33,7 @@ def chip_nodes(host: Host, chip: Chip) -> tuple[DeviceNode, ...]:
     """The nodes of one chip.
 
     Raises:
-        DeviceNodeMissing: The host does not have it.
+        HostFileMissing: The host does not have it.
     """
     return (_required(host, f"davinci{chip.physical_id}"),)
 
@@ -41,7 +42,7 @@ def partition_nodes(host: Host, vnpu: int) -> tuple[DeviceNode, ...]:
     """The nodes of one vNPU, which is an NPU of its own for a container.
 
     Raises:
-        DeviceNodeMissing: The host does not have it.
+        HostFileMissing: The host does not have it.
     """
     return (_required(host, f"vdavinci{vnpu}")._replace(path=f"/dev/davinci{vnpu}"),)
 
@@ -50,22 +51,58 @@ def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
     """The nodes that a container with any chip of *family* needs; those that exist.
 
     Raises:
-        DeviceNodeMissing: There is no davinci_manager, without which nothing works.
+        HostFileMissing: One is missing without which nothing works.
     """
     traits = TRAITS[family]
+    for one_of in traits.needs:
+        if one_of[0].startswith(_DEV):
+            require(host, one_of)
     names = [name for name in traits.shared_nodes if host.has_node(name)]
     names += [name for folder in traits.node_folders for name in host.nodes_in(folder)]
     docker_manager = f"{MANAGER}_docker"
+    manager = _node(MANAGER)
     if traits.has_docker_manager and host.has_node(docker_manager):
-        manager = DeviceNode(path=f"/dev/{MANAGER}", host_path=f"/dev/{docker_manager}")
-    else:
-        manager = _required(host, MANAGER)
+        manager = manager._replace(host_path=f"/dev/{docker_manager}")
     return (manager, *map(_node, names))
 
 
 def driver_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
-    """Files of the Ascend driver, read-only; those that exist."""
-    return _mounts(host, [(path, path) for path in TRAITS[family].driver_paths])
+    """Files of the Ascend driver, read-only; those that exist.
+
+    Raises:
+        HostFileMissing: One is missing without which nothing works.
+    """
+    traits = TRAITS[family]
+    for one_of in traits.needs:
+        if not one_of[0].startswith(_DEV):
+            require(host, one_of)
+    existing = host.existing(*traits.driver_paths)
+    paths = (path.rstrip("/") for path in traits.driver_paths if path in existing)
+    return tuple(Mount(container_path=path, host_path=path) for path in paths)
+
+
+def require(host: Host, one_of: tuple[str, ...]) -> None:
+    """Make sure that containers get one of the paths (`Traits.needs`).
+
+    Raises:
+        HostFileMissing: The host has none of them, nor does the operator add it.
+    """
+    if any(_has(host, path) for path in one_of):
+        return
+    path, kind = one_of[0], "a folder" if one_of[0].endswith("/") else "a file"
+    if path.startswith(_DEV):
+        path, kind = f"{path}*" if path.endswith("/") else path, "a character device"
+    raise HostFileMissing(
+        f"{path} is missing on the node, or is not {kind}: is the Ascend driver loaded?"
+    )
+
+
+def _has(host: Host, path: str) -> bool:
+    if not path.startswith(_DEV):
+        added = (f"{mount.container_path}/" for mount in extra_mounts(host))
+        return bool(host.existing(path)) or any(map(path.startswith, added))
+    name = path.removeprefix(_DEV)
+    return bool(host.nodes_in(name)) if name.endswith("/") else host.has_node(name)
 
 
 def root_info_mounts(
@@ -85,24 +122,16 @@ def ub_mounts(host: Host, family: ChipFamily) -> tuple[Mount, ...]:
 
 def extra_mounts(host: Host) -> tuple[Mount, ...]:
     """The paths that the operator adds, read-only; those that exist."""
-    return _mounts(host, host.extra_mounts)
-
-
-def _mounts(host: Host, paths: Sequence[tuple[str, str]]) -> tuple[Mount, ...]:
-    existing = host.existing(*(path for path, _ in paths))
+    existing = host.existing(*(path for path, _ in host.extra_mounts), of_any_kind=True)
     return tuple(
         Mount(container_path=container_path, host_path=path)
-        for path, container_path in paths
+        for path, container_path in host.extra_mounts
         if path in existing
     )
 
 
 def _required(host: Host, name: str) -> DeviceNode:
-    if not host.has_node(name):
-        raise DeviceNodeMissing(
-            f"/dev/{name} is missing on the node, or is not a character device: "
-            "is the Ascend driver loaded?"
-        )
+    require(host, (f"{_DEV}{name}",))
     return _node(name)
 
 

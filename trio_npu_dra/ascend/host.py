@@ -36,6 +36,7 @@ class Host:
         extra_mounts: Paths of the host that an operator gives to containers with an NPU, each with
             its path in the container.
         known: Results of `look_up`, until the files change.
+        unfit: Paths of another kind than they should be, which no container gets.
     """
 
     host_root: Path = Path("/")
@@ -43,6 +44,7 @@ class Host:
     sysfs_root: Path = Path("/sys")
     extra_mounts: tuple[tuple[str, str], ...] = ()
     known: KnownPaths = field(default_factory=KnownPaths, repr=False, compare=False)
+    unfit: set[str] = field(default_factory=set, repr=False, compare=False)
 
     # --- sysfs -----------------------------------------------------------------------------------
 
@@ -106,7 +108,7 @@ class Host:
         """Names below /dev of the device nodes in a folder of it, ascending."""
         entries = sorted(_entries(self.dev_root / folder))
         names = (str(entry.relative_to(self.dev_root)) for entry in entries)
-        return [name for name in names if self.has_node(name)]
+        return [name for name in names if stat.S_ISCHR(_mode(f"{self.dev_root}/{name}"))]
 
     def npu_nodes(self) -> frozenset[tuple[str, int]]:
         """Name and inode of each NPU's device node: an Ascend driver that starts makes new ones."""
@@ -129,20 +131,36 @@ class Host:
 
     def has_node(self, name: str) -> bool:
         """Whether /dev has a character device *name*."""
-        try:
-            return stat.S_ISCHR(os.stat(f"{self.dev_root}/{name}").st_mode)  # noqa: PTH116 - a text
-        except OSError:  # missing, or out of our reach: then no container can be given it either
-            return False
+        mode = _mode(f"{self.dev_root}/{name}")
+        return self._is_fit(f"/dev/{name}", mode, is_fit=stat.S_ISCHR(mode))
 
-    def existing(self, *paths: str) -> frozenset[str]:
-        """Those of *paths* that the host has; links on the way lead through the host's tree."""
+    def existing(self, *paths: str, of_any_kind: bool = False) -> frozenset[str]:
+        """Those of *paths* that the host has; links on the way lead through the host's tree.
+
+        Args:
+            paths: A folder's ends with a slash; any other is that of a file.
+            of_any_kind: Whether each may be a folder or a file.
+        """
         root = str(self.host_root)
+
+        def has(path: str, note: Callable[[str], object]) -> bool:
+            place = resolve(root, path, on_folder=note)
+            mode = 0 if place is None else _mode(place)
+            is_folder, is_file = stat.S_ISDIR(mode), stat.S_ISREG(mode)
+            if of_any_kind:
+                return self._is_fit(path, mode, is_fit=is_folder or is_file)
+            return self._is_fit(path, mode, is_fit=is_folder if path.endswith("/") else is_file)
+
         return self.known.look_up(
-            (root, *paths),
-            lambda note: frozenset(
-                path for path in paths if resolve(root, path, on_folder=note) is not None
-            ),
+            (root, str(of_any_kind), *paths),
+            lambda note: frozenset(path for path in paths if has(path, note)),
         )
+
+    def _is_fit(self, path: str, mode: int, *, is_fit: bool) -> bool:
+        """Pass on whether a path is of the right kind; note one that is there and is not."""
+        note = self.unfit.discard if is_fit or not mode else self.unfit.add
+        note(path)
+        return is_fit
 
     def look_up(self, name: str, find: Callable[[str, Callable[[str], object]], T]) -> T:
         """What *find* returns; called again only when a folder or file that it noted has changed.
@@ -154,6 +172,14 @@ class Host:
         """
         root = str(self.host_root)
         return self.known.look_up((name, root), lambda note: find(root, note))
+
+
+def _mode(path: str) -> int:
+    """The mode of a file; 0 if it is missing or out of our reach: no container can get it then."""
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 - a text
+    except (OSError, ValueError):
+        return 0
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -32,22 +32,24 @@ _310P_NODES: Final = (
 )
 _UB_FOLDERS: Final = ("uburma", "ummu")
 
+# A path with a slash at its end is a folder, one without is a file.
+_LIBRARIES: Final = "/usr/local/Ascend/driver/lib64/"
 _DRIVER_PATHS: Final = (
-    "/usr/local/Ascend/driver/lib64",
-    "/usr/local/Ascend/driver/include",
-    "/usr/local/Ascend/driver/tools",
+    _LIBRARIES,
+    "/usr/local/Ascend/driver/include/",
+    "/usr/local/Ascend/driver/tools/",
     "/usr/local/Ascend/driver/version.info",
-    "/usr/local/dcmi",
+    "/usr/local/dcmi/",
     "/usr/local/bin/npu-smi",
     "/usr/local/sbin/npu-smi",
     "/etc/ascend_install.info",
     "/etc/hccn.conf",
-    "/var/queue_schedule",
+    "/var/queue_schedule/",
 )
 # 310B is a whole computer: parts of its Ascend driver are in the system's own folders. The same is
 # true of the 200I SoC, a 310P.
 _SYSTEM_PATHS: Final = ("/etc/hdcBasic.cfg", "/etc/sys_version.conf")
-_310_PATHS: Final = (*_SYSTEM_PATHS, "/home/data/miniD/driver/lib64")  # Atlas 500
+_500_LIBRARIES: Final = "/home/data/miniD/driver/lib64/"  # Atlas 500
 TOPOLOGY_FOLDER: Final = "/usr/local/Ascend/driver/topo"
 """How boards of A3 and 950 connect their chips; HCCL reads it."""
 _310B_LIBRARIES: Final = (
@@ -58,9 +60,20 @@ _310B_PATHS: Final = (
     *_SYSTEM_PATHS,
     *(f"/usr/lib64/lib{name}.so" for name in _310B_LIBRARIES),
     "/usr/lib64/libsemanage.so.2",
-    "/usr/lib64/aicpu_kernels",
+    "/usr/lib64/aicpu_kernels/",
     "/var/slogd",
     "/var/dmp_daemon",
+)
+
+# Of each group one; a folder of /dev has a node. What Huawei's container runtime refuses to do
+# without, and the libraries, without which no program opens an NPU.
+_MANAGER: Final = ("/dev/davinci_manager",)
+_NEEDS: Final = (_MANAGER, ("/dev/devmm_svm",), ("/dev/hisi_hdc",), (_LIBRARIES,))
+# Atlas 200 and 200I SoC have svm0 instead, and their libraries may be the system's.
+_NODES_OF_CARD_OR_SOC: Final = (
+    _MANAGER,
+    ("/dev/devmm_svm", "/dev/svm0"),
+    ("/dev/hisi_hdc", "/dev/svm0"),
 )
 
 
@@ -105,6 +118,8 @@ class Traits(NamedTuple):
         node_folders: Folders below `/dev` of which it gets every node.
         has_docker_manager: Whether a second node of the manager is meant for containers.
         driver_paths: Files and folders of the Ascend driver that it gets; those that exist.
+        needs: What it cannot do without, of each group one: names below `/dev`, where a folder
+            stands for any node in it, and host files.
         reads_root_info: Whether its HCCL reads `/etc/hccl_rootinfo.json` (HCCL's documents).
         rank_table: What its HCCL takes in a rank table; None where there is no HCCL.
         uses_unified_bus: Whether it works over the host's unified bus (`ascend.unified_bus`).
@@ -136,6 +151,7 @@ class Traits(NamedTuple):
     node_folders: tuple[str, ...] = ()
     has_docker_manager: bool = False
     driver_paths: tuple[str, ...] = _DRIVER_PATHS
+    needs: tuple[tuple[str, ...], ...] = _NEEDS
     reads_root_info: bool = False
     rank_table: RankTableTraits | None = None
     uses_unified_bus: bool = False
@@ -158,7 +174,8 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
         ChipFamily.ASCEND_310: Traits(
             chip_name=re.compile(r".*310"),
             has_hbm=False,
-            driver_paths=(*_DRIVER_PATHS, *_310_PATHS),
+            driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS, _500_LIBRARIES),
+            needs=(*_NODES_OF_CARD_OR_SOC, (_LIBRARIES, _500_LIBRARIES)),
             resource="Ascend310",
             accelerator="huawei-Ascend310",
             has_network_port=False,
@@ -169,6 +186,10 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             shared_nodes=_310B_NODES,
             has_docker_manager=True,
             driver_paths=(*_DRIVER_PATHS, *_310B_PATHS),
+            needs=(
+                (*_MANAGER, "/dev/davinci_manager_docker"),
+                (_LIBRARIES, "/usr/lib64/libdcmi.so"),
+            ),
             resource="Ascend310",
             accelerator="",
             has_network_port=False,
@@ -179,6 +200,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             splits={None: SPLIT_310P},
             shared_nodes=_310P_NODES,
             driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS),
+            needs=(*_NODES_OF_CARD_OR_SOC, (_LIBRARIES, "/etc/sys_version.conf")),
             rank_table=RankTableTraits(version="1.0", ids=32, equal_servers=True),
             resource="Ascend310P",
             accelerator="huawei-Ascend310P",
@@ -213,7 +235,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             splits=SPLITS_A3,
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
             node_folders=_UB_FOLDERS,
-            driver_paths=(*_DRIVER_PATHS, TOPOLOGY_FOLDER),
+            driver_paths=(*_DRIVER_PATHS, f"{TOPOLOGY_FOLDER}/"),
             rank_table=RankTableTraits(version="1.2", ids=16),
             resource="Ascend910",
             accelerator="huawei-Ascend910",
@@ -226,7 +248,11 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             domain_links=frozenset({Link.UB}),
             shared_nodes=("hisi_hdc",),
             node_folders=_UB_FOLDERS,
-            driver_paths=(*_DRIVER_PATHS, TOPOLOGY_FOLDER),
+            driver_paths=(*_DRIVER_PATHS, f"{TOPOLOGY_FOLDER}/"),
+            needs=(
+                *(_MANAGER, ("/dev/hisi_hdc",), (_LIBRARIES,)),
+                *((f"/dev/{folder}/",) for folder in _UB_FOLDERS),
+            ),
             reads_root_info=True,
             rank_table=RankTableTraits(version="2.0", ids=65),
             uses_unified_bus=True,

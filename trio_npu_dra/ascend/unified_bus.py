@@ -16,7 +16,7 @@ from typing import Final
 
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.host_path import resolve
-from trio_npu_dra.ascend.model import Chip
+from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.traits import TOPOLOGY_FOLDER, TRAITS
 
 _LIBRARIES: Final = "/usr/lib64"
@@ -40,13 +40,21 @@ def ub_files(host: Host) -> tuple[str, ...]:
     return host.look_up("UB files", lambda root, note: tuple(_find(root, note)))
 
 
+def topology_files(host: Host, family: ChipFamily) -> frozenset[str]:
+    """The paths of the topologies of a family's boards that the host has."""
+    names = (*_OF_CARD.values(), *_OF_SUPER_POD)
+    folder = TRAITS[family].ub_topologies
+    return host.existing(*(_topology_path(folder, name) for name in names if folder))
+
+
 def topology_file(host: Host, chip: Chip) -> str | None:
     """The path of the topology that HCCL needs for a board with this chip, if the host has it."""
-    folder = TRAITS[chip.family].ub_topologies
-    if not folder or (name := _topology_name(chip)) is None:
-        return None
-    path = f"{TOPOLOGY_FOLDER}/{folder}/{name}.json"
-    return path if host.existing(path) else None
+    path = _topology_path(TRAITS[chip.family].ub_topologies, _topology_name(chip))
+    return path if path in topology_files(host, chip.family) else None
+
+
+def _topology_path(folder: str, name: str | None) -> str:
+    return f"{TOPOLOGY_FOLDER}/{folder}/{name}.json"
 
 
 def _topology_name(chip: Chip) -> str | None:
@@ -82,4 +90,6 @@ def _may_be_mounted(root: str, folder: str, path: str, note: Callable[[str], obj
         return False
     if stat.S_ISLNK(named.st_mode) and {named.st_uid, found.st_uid} != {owner}:
         return False
-    return stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    if stat.S_ISDIR(found.st_mode):
+        return path.startswith(_LIBRARIES)  # the others are programs
+    return stat.S_ISREG(found.st_mode)

@@ -158,10 +158,10 @@ class ResourcePlugin:
             for entry in entries:
                 for hold in entry.holds:
                     refuse_if_held(hold, others, ledger, self._tools.cdi)
+            self._tools.write_file()  # first: a container may lack what it needs
             for entry in entries:
                 is_all = entry not in to_share
                 ledger.put(entry if is_all else replace(entry, state=EntryState.INTENDED))
-            self._tools.write_file()
 
         def put_shared() -> None:
             for entry in to_share:

@@ -70,7 +70,7 @@ class DevicesFile:
 
         Raises:
             StorageError: The disk is full, read-only, or fails.
-            DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
+            HostFileMissing: The host lacks what containers need.
         """
         path = self._folder.devices_path
         if not devices:

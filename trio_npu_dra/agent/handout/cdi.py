@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +23,12 @@ from trio_npu_dra.ascend.container import (
 )
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import ChipFamily
-from trio_npu_dra.ascend.unified_bus import topology_file
+from trio_npu_dra.ascend.root_info import read_root_info
+from trio_npu_dra.ascend.unified_bus import topology_file, topology_files
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.cdi import CdiFiles, Edits
 from trio_npu_dra.kit.base.device_metadata import Documents, MetadataFiles
-from trio_npu_dra.kit.base.errors import ForeignFile
+from trio_npu_dra.kit.base.errors import ForeignFile, HostFileMissing
 
 _TOPOLOGY = "HCCL_TOPO_FILE_PATH"
 _NPU_NODE = re.compile(r"/dev/davinci(\d+)")
@@ -61,7 +62,7 @@ class Libraries(NamedTuple):
 class DriverFiles:
     """What containers need besides their NPUs; asks the host once for each family.
 
-    `nodes` raises DeviceNodeMissing where the host lacks one that every container needs.
+    `nodes` and `mounts` raise HostFileMissing where the host lacks what every container needs.
     """
 
     def __init__(self, host: Host) -> None:
@@ -71,6 +72,19 @@ class DriverFiles:
         self.extra_mounts = cache(partial(extra_mounts, host))
         self.root_info = partial(root_info_mounts, host)
         self.topology_file = partial(topology_file, host)
+        self._topologies = partial(topology_files, host)
+        self._root_info = partial(read_root_info, host)
+
+    def state(self, families: Iterable[ChipFamily]) -> tuple[object, ...]:
+        """All of the host on which the files of claims with these families depend, to compare."""
+        found: list[object] = [self.extra_mounts(), self._root_info()]
+        for family in families:
+            for ask in (self.nodes, self.mounts, self.ub_mounts, self._topologies):
+                try:
+                    found.append(ask(family))
+                except HostFileMissing as error:
+                    found.append(str(error))
+        return tuple(found)
 
 
 def _visible_devices(devices: Iterable[HeldDevice]) -> str:
@@ -188,6 +202,17 @@ class CdiFolder(CdiFiles):
         """The one file of a device plugin's devices (`device_plugin.cdi_file`)."""
         return self.root / f"{self.driver_name}-device.json"
 
+    def as_now(self, entry: Entry, files: DriverFiles) -> Entry:
+        """The entry with the edits of now; as it is, if they are the same.
+
+        Raises:
+            HostFileMissing: The host lacks what its containers need.
+        """
+        edits = self.render(
+            entry.uid, entry.devices, files, allocation=entry.allocation, metadata=entry.metadata
+        )
+        return entry if edits == entry.edits else replace(entry, edits=edits)
+
     def render(
         self,
         uid: str,
@@ -211,16 +236,13 @@ class CdiFolder(CdiFiles):
             metadata: What its containers can read, by request.
 
         Raises:
-            DeviceNodeMissing: A device node of the Ascend driver is missing on the host.
+            HostFileMissing: The host lacks what its containers need.
         """
         files = files or DriverFiles(self.host)
         families = dict.fromkeys(device.family for device in devices)
         shared_nodes = dict.fromkeys(node for family in families for node in files.nodes(family))
         chips = _numbers(node for device in devices for node in device.held_nodes)
-        mounts = {
-            family: (*files.mounts(family), *files.root_info(family, chips)) for family in families
-        }
-        configured = [self._configured(device, mounts, files) for device in devices]
+        configured = [self._configured(device, chips, files) for device in devices]
         parts = [*zip(*configured, strict=True)]  # each part of all devices
         common = [part[0] if part.count(part[0]) == len(devices) else {} for part in parts]
         # A container has all devices of a request, so the first of them brings the file. The file
@@ -256,12 +278,14 @@ class CdiFolder(CdiFiles):
     def _configured(
         self,
         device: HeldDevice,
-        mounts: Mapping[ChipFamily, Iterable[Mount]],
+        chips: Iterable[int],
         files: DriverFiles,
     ) -> tuple[Edits, ...]:
         """The edits that a device's config asks for, in parts that are compared one by one."""
         config, family = device.config, device.family
-        driver_files = mounts[family] if config.driver_mounts else ()
+        driver_files: tuple[Mount, ...] = ()
+        if config.driver_mounts:
+            driver_files = (*files.mounts(family), *files.root_info(family, chips))
         bus_files = files.ub_mounts(family) if config.ub_files else ()
         topology = None
         # The file is one of the Ascend driver's, and a variable of the config overrides ours.

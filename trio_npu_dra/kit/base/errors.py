@@ -103,8 +103,8 @@ class AllocationRefused(DriverError):
 # --- ports ---------------------------------------------------------------------------------------
 
 
-class DeviceNodeMissing(DriverError):
-    """The host has no device node for a device; the message is written for the owner of the pod."""
+class HostFileMissing(DriverError):
+    """The host lacks what containers need; the message is written for the owner of the pod."""
 
     retryable = True
 

@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from trio_npu_dra.ascend.ascend_driver import load_library
-from trio_npu_dra.ascend.container import chip_nodes, shared_nodes
+from trio_npu_dra.ascend.container import require
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, LibraryMissing
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
@@ -21,7 +21,7 @@ from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.root_info import ROOT_INFO, read_root_info
 from trio_npu_dra.ascend.single_look import read_board
 from trio_npu_dra.ascend.traits import TRAITS
-from trio_npu_dra.kit.base.errors import DeviceNodeMissing
+from trio_npu_dra.kit.base.errors import HostFileMissing
 from trio_npu_dra.tools.doctor import addresses
 from trio_npu_dra.tools.doctor.addresses import Addresses
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
@@ -58,7 +58,8 @@ class Chips:
         has_hardware: Whether the node has Ascend hardware.
         failure: Why the Ascend driver does not answer; empty if it does.
         board: What it says.
-        missing_nodes: Why containers cannot have device nodes.
+        missing: Why containers cannot have what they need.
+        unfit: Paths of the wrong kind.
         addresses: What is known of those of RoCE ports.
         root_info: Why HCCL cannot use the root info (`problem_of_root_info`).
         users: The processes on the NPUs.
@@ -68,7 +69,8 @@ class Chips:
     has_hardware: bool
     failure: str = ""
     board: Board = EMPTY_BOARD
-    missing_nodes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
     addresses: Addresses = field(default_factory=Addresses)
     root_info: str | None = None
     users: tuple[ChipUser, ...] = ()
@@ -133,7 +135,8 @@ async def _ask(worker: DcmiWorker, dcmi: Dcmi, places: Places, found: Chips) -> 
     return replace(
         found,
         board=board,
-        missing_nodes=tuple(dict.fromkeys(_missing_nodes(places.host, board))),
+        missing=tuple(_missing(places.host, board)),
+        unfit=tuple(_unfit(places.host, board)),
         addresses=await addresses.look(worker, dcmi, places.host, board),
         root_info=problem_of_root_info(places.host, board),
         users=tuple(users),
@@ -141,14 +144,20 @@ async def _ask(worker: DcmiWorker, dcmi: Dcmi, places: Places, found: Chips) -> 
     )
 
 
-def _missing_nodes(host: Host, board: Board) -> Iterator[str]:
-    for chip in board.chips:
+def _missing(host: Host, board: Board) -> Iterator[str]:
+    needs = {one_of: None for chip in board.chips for one_of in TRAITS[chip.family].needs}
+    own = ((f"/dev/davinci{chip.physical_id}",) for chip in board.chips if not chip.vnpus)
+    for one_of in (*needs, *own):
         try:
-            shared_nodes(host, chip.family)
-            if not chip.vnpus:
-                chip_nodes(host, chip)
-        except DeviceNodeMissing as error:
+            require(host, one_of)
+        except HostFileMissing as error:
             yield str(error)
+
+
+def _unfit(host: Host, board: Board) -> list[str]:
+    for chip in board.chips:
+        host.existing(*TRAITS[chip.family].driver_paths)
+    return sorted(host.unfit)
 
 
 def problem_of_root_info(host: Host, board: Board) -> str | None:
@@ -176,9 +185,14 @@ def judge_driver(found: Chips) -> Iterator[Finding]:
     if not board.chips and not found.has_hardware:
         yield ok("this node has neither Ascend NPUs nor an Ascend driver")
         return
-    bad = [*found.missing_nodes, *board.gaps]
-    for node in found.missing_nodes:
-        yield problem(node, "Load the Ascend driver's kernel modules, or restart the node.")
+    bad = [*found.missing, *found.unfit, *board.gaps]
+    for missing in found.missing:
+        yield problem(missing, "Install the Ascend driver and load its kernel modules.")
+    for path in found.unfit:
+        yield warning(
+            f"{path} is of the wrong kind: containers do not get it",
+            "Remove it, and install the Ascend driver again if a file or folder belongs there.",
+        )
     for gap in board.gaps:
         yield problem(gap, "Look at it with npu-smi info; a chip that boots is there in a minute.")
     if not board.chips and not bad:
