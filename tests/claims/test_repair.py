@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.claims.node import NodeOnDisk, claim, ref, result
+from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.service import NodeClaims
@@ -133,8 +133,95 @@ async def test_a_failing_repair_is_logged_once_and_repeated(
 
     assert node.cdi_uids() == {"uid-a", "uid-b"}
     errors = [vars(line)["problem"] for line in caplog.records if line.levelno == logging.ERROR]
-    assert len(errors) == 1
-    assert "cannot read" in errors[0]
+    assert [error.partition(":")[0] for error in errors] == [
+        f"cannot read {node.cdi_root}",
+        "/dev/davinci_manager is missing on the node, or is not a character device",
+    ]
+
+
+FOLLOWED: dict[str, tuple[str, str]] = {
+    "hccn.conf": ("host/etc/hccn.conf", "/etc/hccn.conf"),
+    "a tool": ("host/usr/local/bin/npu-smi", "/usr/local/bin/npu-smi"),
+    "the operator's": ("host/etc/added.conf", "/etc/added.conf"),
+    "a device node": ("dev/dvpp_cmdlist", "/dev/dvpp_cmdlist"),
+}
+
+
+@pytest.mark.parametrize("what", FOLLOWED)
+async def test_files_of_prepared_claims_follow_the_host(
+    node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock, what: str
+) -> None:
+    """Whatever comes or goes: a container that restarts gets what is there then, and no more."""
+    del autojump_clock
+    host = replace(node.host, extra_mounts=(("/etc/added.conf", "/etc/added.conf"),))
+    cdi, ledger = replace(node.cdi(), host=host), node.ledger()
+    (node.root / "dev/dvpp_cmdlist").unlink()
+    node.source.store(
+        claim("a", result("npu-2")), claim("admin", result("npu-2", admin_access=True))
+    )
+    claims = node.start(cdi=cdi, ledger=ledger)
+    await nursery.start(keep_cdi_files, ledger, cdi)
+    await claims.prepare([ref("a"), ref("admin")])
+    place, path = node.root / FOLLOWED[what][0], FOLLOWED[what][1]
+
+    def have_it() -> list[bool]:
+        texts = [node.cdi_path(f"uid-{name}").read_text() for name in ("a", "admin")]
+        return [path in text for text in texts]
+
+    for is_there in (True, False, True):
+        if is_there:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to("/dev/null") if what == "a device node" else place.touch()
+        else:
+            place.unlink()
+        await trio.sleep(6)
+        assert have_it() == [is_there] * 2
+
+
+async def test_a_claim_keeps_its_file_while_the_host_lacks_what_it_needs(
+    node: NodeOnDisk,
+    claims: NodeClaims,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By that no container starts; what another prepare would give is refused until it is back."""
+    del autojump_clock
+    driver, away = node.root / "host/usr/local/Ascend/driver", node.root / "host/usr/local/away"
+    before = node.cdi_path("uid-a").read_bytes()
+    driver.rename(away)
+    await nursery.start(keep_cdi_files, node.ledger(), node.cdi())
+    again = (await node.start(patience=AT_ONCE).prepare([ref("a")]))["uid-a"].error
+    assert "/usr/local/Ascend/driver/lib64/ is missing on the node" in again
+    await trio.sleep(12)
+    assert node.cdi_path("uid-a").read_bytes() == before
+    assert len(errors_in(caplog)) == 1  # of both claims
+
+    (away / "version.info").touch()
+    away.rename(driver)
+    await trio.sleep(6)
+    assert b"version.info" in node.cdi_path("uid-a").read_bytes()
+    assert (await claims.prepare([ref("a")]))["uid-a"].error == ""
+
+
+async def test_a_path_of_the_wrong_kind_is_said_once(
+    node: NodeOnDisk,
+    claims: NodeClaims,
+    restart: Callable[[], Awaitable[None]],
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And again when it has been right meanwhile."""
+    del autojump_clock, claims
+    conf = node.root / "host/etc/hccn.conf"
+    await restart()
+    for is_folder in (True, False, True):
+        conf.mkdir(parents=True) if is_folder else conf.touch()
+        await trio.sleep(12)
+        assert (b"hccn" in node.cdi_path("uid-a").read_bytes()) is not is_folder
+        conf.rmdir() if is_folder else conf.unlink()
+    said = [vars(line)["path"] for line in caplog.records if "wrong kind" in line.getMessage()]
+    assert said == ["/etc/hccn.conf"] * 2
 
 
 async def test_two_versions_do_not_rewrite_each_others_files(

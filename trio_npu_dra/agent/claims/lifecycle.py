@@ -339,9 +339,10 @@ class ClaimLifecycle:
         if plan is not None:
             found = plan.entry
             # Other chips may have the names now, and a pod may use the held ones. The facts of
-            # vNPUs come from a step, not from a plan.
-            is_held = _held_objects(found) == _held_objects(entry) and not entry.outlasts_boot
-            if found.edits != entry.edits and is_held and plan.is_fresh:
+            # vNPUs come from a step, not from a look at the node.
+            is_held = _held_objects(found) == _held_objects(entry)
+            is_usable = is_held and not (plan.is_fresh and entry.outlasts_boot)
+            if found.edits != entry.edits and is_usable:
                 metadata = renewed(entry.metadata, found.metadata)
                 found = replace(entry, devices=found.devices, edits=found.edits, metadata=metadata)
                 entry = self._ledger.put(found)

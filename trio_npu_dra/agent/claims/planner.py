@@ -106,7 +106,7 @@ class ClaimPlanner:
         """Read a claim and plan what it is to hold.
 
         A claim that is ready for just this allocation is answered from the ledger, whether its
-        chips can be asked or not, as long as the device nodes of its containers exist.
+        chips can be asked or not, as long as the host has what its containers need.
 
         Args:
             ref: The claim.
@@ -120,11 +120,11 @@ class ClaimPlanner:
         allocation = allocation_of(
             claim, ref, driver_name=self.driver_name, pool_name=self.pool_name
         )
-        known = self._ready(ref.uid, allocation)
-        if known is not None:
-            return ClaimPlan(entry=known, is_fresh=False)
         if trio.current_time() - look.since >= _LOOK_SECONDS:
             look = self.look()
+        known = self._ready(ref.uid, allocation)
+        if known is not None:
+            return ClaimPlan(entry=self.cdi.as_now(known, look.files), is_fresh=False)
         if look.relies_on_holds(allocation):
             # Reads the ledger: another instance may have released the hold.
             await self.ledger.within(lambda: None)
@@ -137,7 +137,7 @@ class ClaimPlanner:
             await self.ledger.within(lambda: None)
             if (known := self._ready(ref.uid, allocation)) is None:
                 raise
-            return ClaimPlan(entry=known, is_fresh=False)
+            return ClaimPlan(entry=self.cdi.as_now(known, look.files), is_fresh=False)
 
     def _ready(self, uid: str, allocation: tuple[Allocated, ...]) -> Entry | None:
         """The claim's entry, if it answers for the allocation and its device nodes exist."""

@@ -13,13 +13,18 @@ import trio
 from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, Outcome
 from trio_npu_dra.agent.claims.metadata import DeviceMetadata
 from trio_npu_dra.agent.claims.steps import Step
-from trio_npu_dra.agent.handout.cdi import CdiFolder
+from trio_npu_dra.agent.handout.cdi import CdiFolder, DriverFiles
 from trio_npu_dra.agent.holds.entry import Entry
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.kit.base import watchdog
-from trio_npu_dra.kit.base.errors import DevicesUnknown, DriverError, LockHeld
+from trio_npu_dra.kit.base.errors import (
+    DevicesUnknown,
+    DriverError,
+    HostFileMissing,
+    LockHeld,
+)
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)
@@ -84,6 +89,9 @@ class Repair:
         self._steps = tuple(steps)
         self._lifecycle = ClaimLifecycle(ledger, cdi, steps)
         self._problems: Mapping[str, str] = {}
+        self._state: tuple[object, ...] = ()  # of the host, when the claims here were rendered
+        self._rendered: set[str] = set()
+        self._unfit: frozenset[str] = frozenset()
         self._failing: Mapping[str, float] = {}  # claims with errors, and since when
 
     async def reconcile(self, *, is_first: bool) -> None:
@@ -124,17 +132,28 @@ class Repair:
             with _noted(problems, uid):
                 self._cdi.remove(uid)
                 log.warning("CDI file without a claim removed", extra={"uid": uid})
+        host = DriverFiles(self._cdi.host)
+        families = {device.family for entry in entries.values() for device in entry.devices}
+        if (state := host.state(sorted(families))) != self._state:
+            self._state = state
+            self._rendered.clear()
+        self._rendered &= entries.keys()
+        unfit = frozenset(self._cdi.host.unfit)
+        for path in sorted(unfit - self._unfit):
+            log.warning("a path of the wrong kind is given to no container", extra={"path": path})
+        self._unfit = unfit
         for uid, entry in entries.items():
             if not self._lifecycle.is_whole(entry) or entry.holder.kind is HolderKind.POD:
                 continue  # pods of a device plugin have one file together
             with _noted(problems, uid, about=f"{entry}: "):
                 is_changed = self._renew_metadata(entry)
                 is_there = files.get(uid) and entry.metadata.keys() <= metadata.get(uid, set())
-                # The contents are read at the first look and after an error only: two versions
+                # What is in a file is compared once for each state of the host only: two versions
                 # would else rewrite each other's files in turns.
-                is_doubtful = is_first or is_changed or uid in self._problems
-                if is_doubtful or not is_there:
-                    self._rewrite(self._ledger.entry(uid), is_first=is_first)
+                if is_changed or not is_there or uid not in self._rendered:
+                    self._rendered.discard(uid)
+                    self._rewrite(self._ledger.entry(uid), host)
+                    self._rendered.add(uid)
         with _noted(problems, "hooks"):
             self._cdi.remove_unused_hooks(one.edits for one in self._ledger.by_uid.values())
 
@@ -148,21 +167,19 @@ class Repair:
         self._ledger.put(replace(entry, metadata=metadata))
         return True
 
-    def _rewrite(self, entry: Entry, *, is_first: bool) -> None:
-        """Write a claim's files."""
-        # A start renders what the host has now, such as a new Ascend driver; later the record
-        # decides.
-        if is_first:
-            edits = self._cdi.render(
-                entry.uid, entry.devices, allocation=entry.allocation, metadata=entry.metadata
-            )
-            if edits != entry.edits:
-                entry = self._ledger.put(replace(entry, edits=edits))
-        if self._cdi.write_all(entry):
-            log.warning(
-                "CDI file was missing or wrong and is rewritten",
-                extra={"claim": str(entry), "uid": entry.uid},
-            )
+    def _rewrite(self, entry: Entry, host: DriverFiles) -> None:
+        """Write a claim's files, with what the host has now, such as a new Ascend driver."""
+        before = entry
+        try:
+            if (now := self._cdi.as_now(entry, host)) is not entry:
+                entry = self._ledger.put(now)
+        finally:  # while the host lacks what it needs, no container starts by the file that it had
+            if self._cdi.write_all(entry):
+                said = {"claim": str(entry), "uid": entry.uid}
+                if entry.edits == before.edits:
+                    log.warning("CDI file was missing or wrong and is rewritten", extra=said)
+                else:
+                    log.info("CDI file follows what the host has now", extra=said)
 
     async def _finish(self) -> dict[str, str]:
         """Finish or undo what calls left half done, unless a call is at it; the problems by UID."""
@@ -192,5 +209,7 @@ def _noted(problems: dict[str, str], key: str, *, about: str = "") -> Iterator[N
     """Note an error under *key* and go on."""
     try:
         yield
+    except HostFileMissing as error:  # as for all claims
+        problems[str(error)] = str(error)
     except DriverError as error:
         problems[key] = f"{about}{error}"
