@@ -269,3 +269,15 @@ async def test_a_claim_without_config_has_none_in_its_record(node: NodeOnDisk) -
         store(node, **fields)
         assert await prepare(node, "a") == {"a": ""}
         assert "config" not in node.record("uid-a")["allocation"][0]
+
+
+@pytest.mark.parametrize(("names", "is_said"), [("a", False), ("ab", True)])
+async def test_numbers_that_lack_those_of_other_claims_are_said(
+    node: NodeOnDisk, caplog: pytest.LogCaptureFixture, names: str, *, is_said: bool
+) -> None:
+    """A container with both claims of a pod reads the NPUs of one of them."""
+    store(node, visibleDevices="physical")
+    node.source.store(claim("b", result("npu-1")))
+    assert await prepare(node, *names) == dict.fromkeys(names, "")
+    said = [vars(line)["claims"] for line in caplog.records if "visibleDevices" in line.message]
+    assert said == ([["default/a", "default/b"]] if is_said else [])

@@ -97,6 +97,12 @@ class NodeClaims:
         for error in errors.values():
             if isinstance(error, DeviceHeld):
                 self._on_held(error.holder)
+        if len(plans) > 1 and any(_lists_npus(plan.entry) for plan in plans.values()):
+            log.warning(  # a call is for one pod
+                "the pod has several claims, so a container with more than one of them reads the "
+                "NPUs of one alone in ASCEND_VISIBLE_DEVICES (visibleDevices: physical)",
+                extra={"claims": [str(plan.entry) for plan in plans.values()]},
+            )
         self._report("prepare", refs, errors, since, plans)
         return {
             uid: PrepareResult(devices=self._devices(outcome))
@@ -185,6 +191,10 @@ class NodeClaims:
             )
 
         self._after_reply(report)
+
+
+def _lists_npus(entry: Entry) -> bool:
+    return any(device.config.visible_devices == "physical" for device in entry.devices)
 
 
 def _errors_in(outcomes: Mapping[str, Outcome]) -> dict[str, DriverError]:
