@@ -86,7 +86,7 @@ class Step(Code):
 
 
 class Action(Code):
-    """What would help, by itself, what harms least first."""
+    """What would help, by itself."""
 
     TOLERATE = "TolerateTaints", "tolerate the taints of devices, or heal these", "node"
     DROP_CONSTRAINT = "DropConstraint", "leave out a constraint", "claim", "constraint", "node"
