@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from trio_npu_dra.ascend.dcmi._answers import known
 from trio_npu_dra.ascend.dcmi.client import GONE, MAX_ERROR_CODES, NO_SUCH_CHIP, Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, IdUnknown, NotReady, Slow
 from trio_npu_dra.ascend.dcmi.types import ChipRef, Severity
@@ -96,10 +95,9 @@ def read_health(dcmi: Dcmi, ref: ChipRef) -> HealthSample:
         return HealthSample(unmonitored=str(error))
     if worst_alarm == GONE:
         return _absence(dcmi, ref)
-    severity = known(Severity, worst_alarm)
-    if severity is None:
-        words = f"a health of {worst_alarm}, where 0 to 3 can be"
-        return HealthSample(unmonitored=words)
+    if worst_alarm not in {*Severity}:
+        return HealthSample(unmonitored=f"a health of {worst_alarm}, where 0 to 3 can be")
+    severity = Severity(worst_alarm)
     try:
         codes = dcmi.error_codes(ref)
     except DcmiError as error:

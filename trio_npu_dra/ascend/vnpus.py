@@ -8,9 +8,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeVar, TypeVarTuple
 
-from trio_npu_dra.ascend.dcmi._codes import INVALID_PARAMETER
 from trio_npu_dra.ascend.dcmi.client import Dcmi
-from trio_npu_dra.ascend.dcmi.errors import DcmiError, IdUnknown, NotPermitted, NotSupported
+from trio_npu_dra.ascend.dcmi.errors import (
+    DcmiError,
+    IdUnknown,
+    NotPermitted,
+    NotSupported,
+    TemplateRefused,
+)
 from trio_npu_dra.ascend.dcmi.types import ChipRef, VDevice
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll
@@ -102,7 +107,7 @@ class Vnpus:
         except DcmiError as error:
             if isinstance(error, NotPermitted | NotSupported):
                 self._note_refusal(chip, chip.key, str(error))
-            elif error.code == INVALID_PARAMETER and await self._is_untouched(node):
+            elif isinstance(error, TemplateRefused) and await self._is_untouched(node):
                 self._note_refusal(chip, self._key(chip, template), str(error))
             raise
         for key in (chip.key, self._key(chip, template)):

@@ -55,5 +55,9 @@ class NotPermitted(DcmiError):
     """The process lacks the rights for the function (-8002)."""
 
 
+class TemplateRefused(DcmiError):
+    """The chip has no room for a vNPU, or the Ascend driver has no such template (-8001)."""
+
+
 class IdUnknown(DcmiError):
     """No chip or vNPU has this id (any more)."""

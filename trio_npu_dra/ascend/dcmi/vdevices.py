@@ -14,7 +14,7 @@ from trio_npu_dra.ascend.dcmi import _signatures as c
 from trio_npu_dra.ascend.dcmi._answers import counted, resources, spacious, text
 from trio_npu_dra.ascend.dcmi._base import Calls
 from trio_npu_dra.ascend.dcmi._codes import INVALID_PARAMETER
-from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError
+from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, TemplateRefused
 from trio_npu_dra.ascend.dcmi.types import (
     NONE,
     ChipRef,
@@ -88,7 +88,7 @@ class PartitionCalls(Calls):
 
         Raises:
             Busy: The chip is in use as a whole.
-            DcmiError: Code -8001 if the board has no such template, the chip not that much left,
+            TemplateRefused: The board has no such template, the chip not that much left,
                 or the id is taken or not one of this chip's.
         """
         wanted = c.dcmi_create_vdev_res_stru()
@@ -105,7 +105,7 @@ class PartitionCalls(Calls):
                 f"no room for a {template}, or the installed Ascend driver has no such template; "
                 "npu-smi info -t template-info lists those that it has"
             )
-            raise DcmiError(error.code, error.function, meaning) from None
+            raise TemplateRefused(error.code, error.function, meaning) from None
         return int(out.vdev_id)
 
     def destroy_vdevice(self, chip: ChipRef, vdev_id: int) -> None:
