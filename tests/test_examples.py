@@ -1,8 +1,7 @@
 """The examples have the form of resource.k8s.io/v1, and name only what exists.
 
 An API server drops unknown fields of a claim, and no scheduler says that an attribute is misspelt:
-the pod waits. So both are tested here; `tests/e2e` runs each example, and `npu-dra validate` judges
-its configs (`tests/config/test_names.py`).
+the pod waits. So both are tested here, and the configs; `tests/e2e` runs each example.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import yaml
 from pydantic import BaseModel
 
 from dev.rig.boards import die, partition, split
+from trio_npu_dra.agent.config.refusals import parse_config
 from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
@@ -175,6 +175,20 @@ def test_statefulsets_have_the_service_that_names_their_pods() -> None:
 def test_claims_have_the_form_of_the_api() -> None:
     """No field that an API server would drop, and no constraint on a request that is not there."""
     assert {kind for kind, _ in claims()} == {"ResourceClaim", "ResourceClaimTemplate"}
+
+
+def test_configs_are_right() -> None:
+    """As the driver judges them."""
+    configs = [
+        config["opaque"]["parameters"]
+        for about in everything()
+        for spec in [about.get("spec", {})]
+        for part in (spec, spec.get("devices", {}), spec.get("spec", {}).get("devices", {}))
+        for config in part.get("config", ())
+        if config["opaque"]["driver"] == DRIVER
+    ]
+    assert len(configs) > 1
+    assert all(parse_config(parameters, origin="example") for parameters in configs)
 
 
 def test_claims_ask_for_classes_that_exist() -> None:

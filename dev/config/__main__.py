@@ -1,8 +1,8 @@
 """Asks a real API server with our policy about each config: `python -m dev.config`.
 
-Beside it are the words of the driver and `npu-dra validate`, to which tests/config holds them. The
-exit status is 1 if the server takes what they refuse, refuses what they take, or does not name the
-field; an argument chooses the Kubernetes version.
+Beside it is the message of the driver, to which tests/config holds it. The exit status is 1 if the
+server takes what the driver refuses, refuses what it takes, or does not name the field; an
+argument chooses the Kubernetes version.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main(version: str) -> int:
             is_right = case.is_named(said) if case.words else not said
             differing += not is_right
             print(f"\n{kind}{'' if is_right else ': THEY DIFFER'}")
-            print(f"  driver, validate:  {'; '.join(case.words) or '(taken)'}")
+            print(f"  driver:            {'; '.join(case.words) or '(taken)'}")
             print(f"  API server {version}: {said or '(taken)'}")
     print(f"\nconfigs: {len(CASES)}, judged differently: {differing}")
     return int(differing > 0)

@@ -45,8 +45,8 @@ and their values; it needs the extra `cli`. Write the line for your shell into i
 """
 
 EXIT_CODES: Final = """\
-After 2, correct what you gave: the same words fail again. What 1 tells of is on the node, in the
-cluster or in a manifest. Only `doctor` and `validate` judge; the other commands show what is there,
+After 2, correct what you gave: the same words fail again. What 1 tells of is on the node or in the
+cluster. Only `doctor` judges; the other commands show what is there,
 and end with 0 although an NPU is unhealthy or a pod waits.
 """
 
@@ -222,7 +222,6 @@ names the path, flag, call or request.
 
 OF_THE_NODE: Final = (
     errors.ConfigError,
-    errors.UnreadableManifest,
     errors.ControlError,
     LibraryMissing,
     NotPermitted,
@@ -244,8 +243,7 @@ ERRORS: Final = {
     "controller creates another.",
     "UnknownDevice": "The NPU has left the node, or the node was renamed. Delete the pod, and the "
     "scheduler chooses again.",
-    "InvalidOpaqueConfig": "Correct the config in the claim or class, and recreate the claim. "
-    "`npu-dra validate FILE` says the same before a cluster sees it.",
+    "InvalidOpaqueConfig": "Correct the config in the claim or class, and recreate the claim.",
     "DeviceHeld": "Wait for the pods of the claim that is named, or delete them. If no such claim "
     "exists, `npu-dra health` on the node shows who holds the NPU.",
     "HoldGone": "Wait: the kubelet tries again.",
@@ -260,7 +258,6 @@ ERRORS: Final = {
     "the pod starts by itself then. With `driverMounts: false` a claim needs only device nodes.",
     "RecordRefused": "Recreate the claim with fewer variables in `env`, or with fewer shares.",
     "ConfigError": "Correct the flag, variable or file that is named.",
-    "UnreadableManifest": "Correct the file at the line that is named.",
     "ControlError": "Run the command as root on a node where the driver runs, with the flags that "
     "it was given.",
     "LibraryMissing": "Install the Ascend driver, or set `--host-root` to the host's root.",

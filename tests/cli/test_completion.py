@@ -41,7 +41,7 @@ def offered(line: str, folder: Path) -> list[str]:
         ("npu-dra doctor --stri", ["--strict"]),
         ("npu-dra inspect -o ", ["table", "yaml", "json"]),
         ("npu-dra simulate 910b4", ["910b4-8"]),
-        ("npu-dra validate /proc/self/stat", ["/proc/self/stat", "/proc/self/statm"]),
+        ("npu-dra serve --kubeconfig /proc/self/stat", ["/proc/self/stat", "/proc/self/statm"]),
         ("npu-dra serve --node-name ", [""]),
         ("npu-dra nothing ", [""]),
     ],
@@ -57,7 +57,7 @@ def test_nothing_on_the_line_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Also where bash is asked for the files of that name."""
     monkeypatch.chdir(tmp_path)
     for name in ("a'; touch ran; '", "$(touch ran)", "`touch ran`"):
-        assert offered(f'npu-dra validate "{name}', tmp_path) == [""]
+        assert offered(f'npu-dra serve --kubeconfig "{name}', tmp_path) == [""]
     assert not (tmp_path / "ran").exists()
 
 

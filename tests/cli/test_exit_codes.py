@@ -21,13 +21,6 @@ COMMANDS: list[tuple[Main, list[str]]] = [
     ),
 ]
 PAGE = Path(__file__).parents[2] / "docs/reference/flags.md"
-WRONG_CLAIM = """\
-kind: DeviceClass
-apiVersion: resource.k8s.io/v1
-spec:
-  config:
-  - opaque: {driver: npu.huawei.com, parameters: {}}
-"""
 
 
 def code_of(main: Main, words: list[str]) -> int | str | None:
@@ -44,7 +37,6 @@ def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for variable in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "wrong.yaml").write_text(WRONG_CLAIM)
     monkeypatch.chdir(tmp_path)
 
 
@@ -77,9 +69,6 @@ def test_help_is_fine_and_an_unknown_flag_is_not(
         (npu_dra.main, "doctor --sharing=share", 2),
         (npu_dra.main, "ranktable job/train", 2),
         (npu_dra.main, "ranktable job/train --kubeconfig=/none", 2),
-        (npu_dra.main, "validate", 2),
-        (npu_dra.main, "validate none.yaml", 2),
-        (npu_dra.main, "validate wrong.yaml", 1),
         (npu_dra.main, "simulate 910c --state=board", 2),
         (npu_dra.main, "simulate 910b4-8 --state=board --prebuilt=none", 2),
         (npu_dra.main, "simulate 910b4-8 --state=board --server=256", 2),

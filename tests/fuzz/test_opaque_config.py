@@ -7,7 +7,7 @@ from typing import Any, Final
 from hypothesis import assume, example, given
 
 from dev.fuzz.values import encoded, is_json, spoilt
-from trio_npu_dra.agent.config.refusals import parse_config, problems
+from trio_npu_dra.agent.config.refusals import parse_config
 from trio_npu_dra.kit.base.errors import InvalidOpaqueConfig
 
 GOOD: Final = {
@@ -34,7 +34,6 @@ def test_any_config_is_taken_or_refused_in_one_short_line(parameters: Any) -> No
         words = str(error)
     else:
         words = "the ResourceClaim is fine"
-        assert not problems(parameters)
     assert "the ResourceClaim" in words
     assert len(words) < EVENT_LIMIT
     assert len(words.splitlines()) == 1

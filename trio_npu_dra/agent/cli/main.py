@@ -27,7 +27,6 @@ COMMANDS = {
     "health": "show how the NPUs of the running daemon are, or release one (root)",
     "inspect": "show what this node would publish, or how its NPUs are connected; needs no cluster",
     "doctor": "say what else on this node serves NPUs, what is in the way, and what to do (root)",
-    "validate": "check claims and DeviceClasses for this driver in manifests; needs no cluster",
     "ranktable": "make the rank table of a job, or its launchers' variables, from its claims",
     "template": "print what every node of a kind will publish, for autoscalers",
     "simulate": "make a simulated Ascend board in a folder",

@@ -1,7 +1,6 @@
-"""Messages about wrong configs, for the driver and `npu-dra validate`."""
+"""Messages about wrong configs."""
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -34,13 +33,6 @@ _OBJECTS: Final[dict[str, type[BaseModel]]] = {"": NpuConfig, "sharing": Sharing
 Path: TypeAlias = tuple[str | int, ...]
 
 
-class Problem(NamedTuple):
-    """A wrong field, and a text with its name, its value and what to do."""
-
-    path: Path
-    text: str
-
-
 def parse_config(parameters: Any, *, origin: str) -> NpuConfig:
     """Check the parameters of an opaque config of the kind *origin*.
 
@@ -49,25 +41,12 @@ def parse_config(parameters: Any, *, origin: str) -> NpuConfig:
     """
     try:
         return NpuConfig.model_validate(parameters)
-    except ValidationError:
-        raise InvalidOpaqueConfig(refusal(problems(parameters), origin=origin)) from None
-
-
-def problems(parameters: Any) -> Sequence[Problem]:
-    """All problems of the parameters of an opaque config."""
-    try:
-        NpuConfig.model_validate(parameters)
     except ValidationError as error:
-        return [_explain(details) for details in error.errors()]
-    return ()
-
-
-def refusal(found: Sequence[Problem], *, origin: str) -> str:
-    """The first few problems, so that an Event of the pod has room for the advice."""
-    texts = [problem.text for problem in found[:PROBLEMS_SHOWN]]
+        found = error.errors()
+    texts = [_explain(details) for details in found[:PROBLEMS_SHOWN]]  # an Event has little room
     if len(found) > len(texts):
         texts.append(f"and {len(found) - len(texts)} more")
-    return f"opaque config in the {origin}: {'; '.join(texts)}"
+    raise InvalidOpaqueConfig(f"opaque config in the {origin}: {'; '.join(texts)}")
 
 
 def show(value: Any) -> str:
@@ -85,15 +64,15 @@ def show(value: Any) -> str:
     return next((words for kind, words in kinds.items() if isinstance(value, kind)), "a number")
 
 
-def show_name(name: str) -> str:
+def _show_name(name: str) -> str:
     """The name of a field as a person wrote it, in one short line."""
     text = _cut(name) or '""'
     return text if text.isprintable() else "(a name with unprintable characters)"
 
 
-def show_path(path: Path) -> str:
+def _show_path(path: Path) -> str:
     """`env[2].name`."""
-    steps = (f"[{step}]" if isinstance(step, int) else f".{show_name(step)}" for step in path)
+    steps = (f"[{step}]" if isinstance(step, int) else f".{_show_name(step)}" for step in path)
     return "".join(steps).removeprefix(".") or "parameters"
 
 
@@ -106,9 +85,9 @@ def _field(path: Path) -> str:
     return "".join("[]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
-def _explain(details: ErrorDetails) -> Problem:
+def _explain(details: ErrorDetails) -> str:
     path, value, context = details["loc"], details["input"], details.get("ctx", {})
-    kind, here, shown = details["type"], show_path(path), show(value)
+    kind, here, shown = details["type"], _show_path(path), show(value)
     if kind == "extra_forbidden":
         fields = _OBJECTS[_field(path[:-1])].model_fields.values()
         known = ", ".join(str(field.alias) for field in fields)
@@ -121,10 +100,10 @@ def _explain(details: ErrorDetails) -> Problem:
     elif kind == "reserved":
         text = f"{here} is {shown}, which the driver sets itself: write another name"
     elif kind == "repeated":
-        first = show_path((*path, context["first"], "name"))
+        first = _show_path((*path, context["first"], "name"))
         path = (*path, context["index"], "name")
         shown = show(context["name"])
-        text = f"{show_path(path)} is {shown}, as is {first}: write each name once"
+        text = f"{_show_path(path)} is {shown}, as is {first}: write each name once"
     else:
         text = f"{here} is {shown}: write {_WRITE[_field(path)]}"
-    return Problem(path=path, text=text)
+    return text

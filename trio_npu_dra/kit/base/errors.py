@@ -32,10 +32,6 @@ class CannotCompile(DriverError):
     """The C compiler of the simulator is missing or fails; the message has its output."""
 
 
-class UnreadableManifest(DriverError):
-    """A file with manifests cannot be read, or is no YAML; the message begins with the line."""
-
-
 class ControlError(DriverError):
     """The daemon of this node does not answer, or refused the request."""
 

@@ -4,4 +4,4 @@ They know flags and forms of output; what they print is found out by `cluster`, 
 `ranktable` and the agent. The program `npu-dra` imports a command's module when it is asked for.
 """
 
-__all__ = ["doctor", "health", "inspect", "kubectl_npu", "ranktable", "validate"]
+__all__ = ["doctor", "health", "inspect", "kubectl_npu", "ranktable"]
