@@ -361,7 +361,7 @@ async def test_the_tasks_of_the_page_live_and_sigusr1_logs_them(
     """In a daemon with all that flags add; the log shows operators what the daemon is doing."""
     caplog.set_level("INFO")
     rig.http_port, rig.device_plugin = 0, "7"
-    rig.label_node = rig.mindcluster_compat = True
+    rig.label_node = True
     tree = PAGE.partition("trio.run(daemon.run)\n")[2]
     rows = re.findall("[├└]─ +(.+?)(?:  |$)", tree.partition("```")[0], re.MULTILINE)
     wanted = {name for row in rows for name in TASKS.get(row, row.split()[:1])}

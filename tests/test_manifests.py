@@ -97,7 +97,7 @@ def test_every_file_is_listed() -> None:
     assert files == set(kustomization("base")["resources"])
 
 
-@pytest.mark.parametrize("folder", ["base", "node-labels", "overlays/mindcluster"])
+@pytest.mark.parametrize("folder", ["base", "node-labels"])
 def test_rights_are_the_documented_ones(folder: str) -> None:
     """docs/security.md has a table for each folder: every right of the agent, and no other."""
     _, found, page = SECURITY.partition(f"From `k8s/{folder}`:")

@@ -98,16 +98,6 @@ def test_a_flag_wins_over_its_environment_twin() -> None:
             "set one of the two, this or --device-plugin-shares=4",
         ),
         (
-            {
-                "node_name": "n",
-                "device_plugin": "all",
-                "device_plugin_shares": "4",
-                "mindcluster_compat": "true",
-            },
-            {},
-            "--mindcluster-compat=true: Volcano knows and chooses whole NPUs only: leave",
-        ),
-        (
             {"node_name": "n", "device_plugin_shares": "4"},
             {},
             "--device-plugin-shares=4: no NPU is in a resource whose devices could be shares: set",

@@ -52,7 +52,6 @@ SHARES = {
     "another version, another board": (
         "boards",
         "doctor",
-        "mindcluster",
         "migration",
         "modules",
         "upgrade",

@@ -36,7 +36,6 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "agent/holds": ("tests/holds", "tests/claims"),
     "agent/config": ("tests/config",),
     "agent/device_plugin": ("tests/device_plugin",),
-    "agent/mindcluster": ("tests/mindcluster",),
     "agent/report": ("tests/report",),
     "tools/cluster": ("tests/explain",),
     "tools/ranktable": ("tests/ranktable",),

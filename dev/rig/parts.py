@@ -60,7 +60,6 @@ class Rig:
     npu_metrics: bool = True
     health_poll_interval: float = 0.1
     device_plugin: str = ""
-    mindcluster_compat: bool = False
     label_node: bool = False
     claim_status: bool = True
     device_plugin_shares: int = 1
@@ -104,7 +103,6 @@ class Rig:
             kubelet_device_plugins_directory_path=self.folder / "device-plugins",
             kubelet_pod_resources_directory_path=self.folder / "pod-resources",
             device_plugin=self.device_plugin,
-            mindcluster_compat=self.mindcluster_compat,
             label_node=self.label_node,
             claim_status=self.claim_status,
             device_plugin_shares=self.device_plugin_shares,

@@ -7,7 +7,7 @@ import pytest
 from tests.admission.policy import AGENT, NODE, Object, Request, policies
 from tests.test_manifests import load, pod_spec
 
-FOLDERS = ("base", "node-labels", "overlays/mindcluster")
+FOLDERS = ("base", "node-labels")
 OPERATIONS = {"create": "CREATE", "update": "UPDATE", "patch": "UPDATE", "delete": "DELETE"}
 READING = {"get", "list", "watch"}
 CONFIGS = "ascend-npu-dra-config"

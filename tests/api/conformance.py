@@ -22,7 +22,7 @@ from tests.api.watch_scenarios import (
     a_picture_may_be_of_labels_in_a_namespace,
     a_watch_tells_each_change_in_order,
 )
-from trio_npu_dra.kit.api.applied import ConfigMap, ManagedMeta, ManagedNode
+from trio_npu_dra.kit.api.applied import ManagedMeta, ManagedNode
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import (
     Allocation,
@@ -44,6 +44,7 @@ from trio_npu_dra.kit.base.errors import (
     Unavailable,
     Unreadable,
 )
+from trio_npu_dra.lab.standins.api_state import ConfigMap
 
 
 async def a_created_object_gets_name_uid_and_version(client: KubeClient) -> None:
@@ -332,12 +333,11 @@ async def a_node_says_who_applied_its_labels(client: KubeClient) -> None:
     """Each writer knows its own labels by that."""
     node = await client.create(ManagedNode(metadata=ManagedMeta(name=f"node-{uuid.uuid4()}")))
     labels = {"example.com/a": "1", "b": "2"}
-    meta = ManagedMeta(name=node.metadata.name, labels=labels, annotations={"c": "3"})
+    meta = ManagedMeta(name=node.metadata.name, labels=labels)
     await client.apply(ManagedNode(metadata=meta), manager="one")
     found = (await client.get(ManagedNode, node.metadata.name)).metadata
-    assert found.applied_by("one", "labels") == labels.keys()
-    assert found.applied_by("one", "annotations") == {"c"}
-    assert found.applied_by("other", "labels") == frozenset()
+    assert found.labels_by("one") == labels.keys()
+    assert found.labels_by("other") == frozenset()
     await client.delete(ManagedNode, node.metadata.name)
 
 

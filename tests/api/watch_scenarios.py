@@ -11,12 +11,12 @@ import pytest
 import trio
 
 from tests.api.scenario import new_driver, slice_of
-from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.client import KubeClient, WatchEvent
 from trio_npu_dra.kit.api.objects import Device, KubeObject, ObjectMeta, ResourceSlice
 from trio_npu_dra.kit.api.parsing import EventType
 from trio_npu_dra.kit.api.watch import View, list_and_watch
 from trio_npu_dra.kit.base.errors import Gone
+from trio_npu_dra.lab.standins.api_state import ConfigMap
 
 K = TypeVar("K", bound=KubeObject)
 Event = WatchEvent[ResourceSlice]

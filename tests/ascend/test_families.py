@@ -88,16 +88,6 @@ def says_how_it_is_split(family: ChipFamily) -> bool:
     return without is not None and short(family) in re.findall(r"\w+", without[1])
 
 
-def says_its_labels(family: ChipFamily) -> bool:
-    """Whether docs/mindcluster.md has the values of its labels, or names it as without one."""
-    if family not in TRAITS:
-        return False
-    page = (ROOT / "docs/mindcluster.md").read_text(encoding="utf-8")
-    accelerator = TRAITS[family].accelerator
-    label = f"`{accelerator}`" if accelerator else f"all but {short(family)} "
-    return label in page and f"`{TRAITS[family].server_type}`".replace("``", "") in page
-
-
 def short(family: ChipFamily) -> str:
     """The name that the pages use."""
     return family.removeprefix("Ascend")
@@ -126,7 +116,6 @@ PLACES: Final[Mapping[str, Callable[[ChipFamily], object]]] = {
         family in TRAITS
         and (not TRAITS[family].splits or family in {row[0] for row in CHIPS.values()})
     ),
-    "docs/mindcluster.md: its labels": says_its_labels,
     "k8s/examples/device-classes.yaml: a class": lambda family: (
         f'model == "{family}"' in (ROOT / "k8s/examples/device-classes.yaml").read_text()
     ),

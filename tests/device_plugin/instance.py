@@ -12,7 +12,6 @@ from tests.claims.node import NodeOnDisk, npu
 from trio_npu_dra.agent.claims.repair import Repair
 from trio_npu_dra.agent.device_plugin.allocation import AllocationDeps, ResourcePlugin
 from trio_npu_dra.agent.device_plugin.cdi_file import DevicesFile
-from trio_npu_dra.agent.device_plugin.chooser import Chooser
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.device_plugin.pods import SOON_SECONDS, PodHolds, PodList
 from trio_npu_dra.agent.device_plugin.selection import Selection
@@ -100,10 +99,8 @@ class Instance:
         text: str = "all",
         *,
         shares: int = 1,
-        chooser: Chooser | None = None,
     ) -> None:
         self.node = node
-        self.chooser = chooser
         self.ledger = node.ledger()
         self.flags = FlagFiles(node.root / "flags", node.board)
         self.step = ShareFlagStep(self.ledger, node.cdi(), node.board, self.flags)
@@ -137,7 +134,6 @@ class Instance:
             file=self.file,
             write_file=lambda: self.file.write({one.cdi_name: one.held for one in chips()}),
             flags=self.step,
-            chooser=self.chooser,
         )
         return ResourcePlugin(resource, tools)
 

@@ -21,7 +21,7 @@ from tests.e2e.test_claim_status import FORBIDDEN
 AGENT = "trio-npu-dra/"
 """How the driver calls itself to the server; the tests use its account too, with kubectl."""
 
-OPTIONAL = ("node-labels", "overlays/mindcluster")
+OPTIONAL = ("node-labels",)
 """The folders with rights that only some nodes' drivers have."""
 
 Right = tuple[str, str, str]

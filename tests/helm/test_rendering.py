@@ -59,7 +59,6 @@ def settings_of(flags: Object) -> Settings:
         ("overlays/open-metrics", {"networkPolicy": {"namespaces": []}}),
         ("overlays/simulator", SIMULATED),
         ("overlays/label-node", {"flags": {"label-node": True}}),
-        ("overlays/mindcluster", {"flags": {"device-plugin": ["all"], "mindcluster-compat": True}}),
     ],
 )
 def test_chart_installs_what_kustomize_does(folder: str, values: Object) -> None:
@@ -242,20 +241,11 @@ def test_parts_can_be_left_out(part: str, name: str, gone: set[str]) -> None:
     assert found == {key: everything[key] for key in found}
 
 
-@pytest.mark.parametrize(
-    ("flags", "folders"),
-    [
-        ({"label-node": True}, ["node-labels"]),
-        ({"mindcluster-compat": True}, ["node-labels", "overlays/mindcluster"]),
-    ],
-)
-def test_rights_over_other_nodes_never_come_without_their_policies(
-    flags: Object, folders: list[str]
-) -> None:
-    """Also where the base's are left out: they would be rights over every node and all pods."""
+def test_rights_over_other_nodes_never_come_without_their_policy() -> None:
+    """Also where the base's are left out: it would be a right over every node."""
     open_base: Object = {"admissionPolicies": {"ownNode": False}}
-    base, found = rendered(open_base), rendered(open_base | {"flags": flags})
-    assert {key: found[key] for key in found.keys() - base.keys()} == load(*folders)
+    base, found = rendered(open_base), rendered(open_base | {"flags": {"label-node": True}})
+    assert {key: found[key] for key in found.keys() - base.keys()} == load("node-labels")
 
 
 def test_right_to_the_status_of_claims_comes_and_goes_with_its_policy() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.mindcluster.chips import a3, b4, of_950
+from tests.report.chips import a3, b4, of_950
 from trio_npu_dra.agent.report.node_labels import RACK, SERVER, SUPER_POD, board_labels
 from trio_npu_dra.ascend.model import Board, Chip
 

@@ -15,7 +15,6 @@ __all__ = [
     "flags",
     "handout",
     "holds",
-    "mindcluster",
     "observe",
     "report",
     "settings",

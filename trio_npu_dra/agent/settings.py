@@ -293,13 +293,6 @@ class Settings(MeetingSettings):
         json_schema_extra=_PLACES,
         description="folder with the socket on which the kubelet lists pods and their devices",
     )
-    mindcluster_compat: bool = Field(
-        False,
-        json_schema_extra=_DEVICE_PLUGIN,
-        description="whether Node labels, annotations and a ConfigMap tell Volcano's Ascend plugin "
-        "and MindCluster of the NPUs in huawei.com/Ascend910 and the like, and pods get the NPUs "
-        "that Volcano chose; it needs the rights of k8s/overlays/mindcluster",
-    )
     label_node: bool = Field(
         False,
         json_schema_extra=_NAMES,
@@ -363,17 +356,6 @@ class Settings(MeetingSettings):
         json_schema_extra=_HEALTH,
         description="seconds between two readings of the NPUs' health",
     )
-
-    @field_validator("mindcluster_compat")
-    @classmethod
-    def _of_whole_chips(cls, value: bool, info: ValidationInfo) -> bool:
-        shares = info.data.get("device_plugin_shares", 1)
-        if value and shares > 1:
-            raise ValueError(
-                "Volcano knows and chooses whole NPUs only: leave this out, or "
-                f"{flag('device_plugin_shares')}={shares}"
-            )
-        return value
 
     @property
     def extra_mounts(self) -> tuple[tuple[str, str], ...]:

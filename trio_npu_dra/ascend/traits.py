@@ -97,7 +97,6 @@ class Traits(NamedTuple):
     Attributes:
         chip_name: What DCMI's name for the chip begins with.
         resource: The resource of Huawei's device plugin, without the domain.
-        accelerator: Value of MindCluster's Node label `accelerator`; empty for none.
         npu_name: What its npu_name must begin with besides; None where that does not matter.
         boards: Kinds of boards that carry this family only, whatever the names.
         die_kind: The die whose id can be read.
@@ -124,18 +123,12 @@ class Traits(NamedTuple):
         rank_table: What its HCCL takes in a rank table; None where there is no HCCL.
         uses_unified_bus: Whether it works over the host's unified bus (`ascend.unified_bus`).
         ub_topologies: Its folder of topologies for HCCL, below that of the Ascend driver.
-        accelerator_types: Values of the label `accelerator-type`, by the kind of board.
-        server_kind: What the label `servertype` begins with; empty for the family's name.
-        server_type: Value of MindCluster's Node annotation `serverType`.
         has_server_label: Whether a label has the server's index in the super pod.
-        has_network_port: Whether its chips may have a port of their own to the network; MindCluster
-            lists those with trouble there by themselves.
-        is_named_by_logic_id: Whether Volcano numbers its chips by logic id, not by physical id.
+        has_network_port: Whether its chips may have a port of their own to the network.
     """
 
     chip_name: re.Pattern[str]
     resource: str
-    accelerator: str
     npu_name: re.Pattern[str] | None = None
     boards: frozenset[int] = frozenset()
     die_kind: DieKind = DieKind.VDIE
@@ -156,12 +149,8 @@ class Traits(NamedTuple):
     rank_table: RankTableTraits | None = None
     uses_unified_bus: bool = False
     ub_topologies: str = ""
-    accelerator_types: Mapping[int | None, str] = MappingProxyType({})
-    server_kind: str = ""
-    server_type: str = ""
     has_server_label: bool = False
     has_network_port: bool = True
-    is_named_by_logic_id: bool = False
 
     def has_hccs(self, board_id: int | None) -> bool:
         """Whether chips on that kind of board have HCCS links that can be read."""
@@ -177,7 +166,6 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS, _500_LIBRARIES),
             needs=(*_NODES_OF_CARD_OR_SOC, (_LIBRARIES, _500_LIBRARIES)),
             resource="Ascend310",
-            accelerator="huawei-Ascend310",
             has_network_port=False,
         ),
         ChipFamily.ASCEND_310B: Traits(
@@ -191,7 +179,6 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
                 (_LIBRARIES, "/usr/lib64/libdcmi.so"),
             ),
             resource="Ascend310",
-            accelerator="",
             has_network_port=False,
         ),
         ChipFamily.ASCEND_310P: Traits(
@@ -203,7 +190,6 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             needs=(*_NODES_OF_CARD_OR_SOC, (_LIBRARIES, "/etc/sys_version.conf")),
             rank_table=RankTableTraits(version="1.0", ids=32, equal_servers=True),
             resource="Ascend310P",
-            accelerator="huawei-Ascend310P",
             has_network_port=False,
         ),
         ChipFamily.ASCEND_910: Traits(
@@ -212,7 +198,6 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             splits={None: SPLIT_910},
             rank_table=RankTableTraits(version="1.0", ids=8, equal_servers=True),
             resource="Ascend910",
-            accelerator="huawei-Ascend910",
         ),
         ChipFamily.ASCEND_910B: Traits(
             chip_name=re.compile(r"(910B|A2G)\d"),
@@ -222,8 +207,6 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             splits=SPLITS_910B,
             rank_table=RankTableTraits(version="1.0", ids=16),
             resource="Ascend910",
-            accelerator="huawei-Ascend910",
-            accelerator_types={0x28: "card-910b-infer", 0x29: "card-910b-infer"},  # 300I A2
         ),
         ChipFamily.ASCEND_910_A3: Traits(
             chip_name=re.compile(r"(Ascend)?910$"),  # as the first 910
@@ -238,8 +221,6 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             driver_paths=(*_DRIVER_PATHS, f"{TOPOLOGY_FOLDER}/"),
             rank_table=RankTableTraits(version="1.2", ids=16),
             resource="Ascend910",
-            accelerator="huawei-Ascend910",
-            server_type="A3",
         ),
         ChipFamily.ASCEND_950: Traits(
             chip_name=re.compile(r"(Ascend)?950"),
@@ -258,11 +239,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             uses_unified_bus=True,
             ub_topologies="950",
             resource="npu",
-            accelerator="huawei-npu",
-            server_kind="npu",
-            server_type="npu",
             has_server_label=True,
-            is_named_by_logic_id=True,
         ),
     }
 )

@@ -40,7 +40,6 @@ const SOUGHT = {
   quota: "guides/quota.html",
   "device plugin": "guides/without-a-claim.html",
   "npu-smi": "guides/pending.html",
-  Volcano: "mindcluster.html",
 };
 const LOOKS = [
   { scheme: "light", width: 1280, height: 800 },

@@ -76,7 +76,7 @@ async def make_control(node: NodeContext, worker: DcmiWorker, pages: LateHandler
 
 
 async def report_chips(node: NodeContext, kube: KubeClient) -> None:
-    """Report what slices do not have: by Events, and with flags in claims and for MindCluster."""
+    """Report what slices do not have: by Events, and with a flag in claims."""
     await node.first_answers()
     from trio_npu_dra.agent.report.events import write_events
 
@@ -105,11 +105,6 @@ async def report_chips(node: NodeContext, kube: KubeClient) -> None:
 
             # A claim may be allocated anew meanwhile, without what was written before.
             await disk.run(partial(StatusFiles(node.ledger.state_folder).keep, ()))
-        if settings.mindcluster_compat:
-            from trio_npu_dra.agent.mindcluster.writers import follow_mindcluster
-
-            holds = node.ledger.holds
-            nursery.start_soon(follow_mindcluster, kube, node.resources, holds, settings.node_name)
 
 
 async def label_node(
@@ -178,7 +173,6 @@ async def find_leaving(node: NodeContext, cdi: CdiFolder) -> None:
 
 async def serve_resources(
     node: NodeContext,
-    kube: KubeClient,
     worker: DcmiWorker,
     *,
     cdi: CdiFolder,
@@ -201,11 +195,6 @@ async def serve_resources(
     from trio_npu_dra.kit.kubelet.device_plugin.registration import serve_resource
 
     settings = node.settings
-    chooser = None
-    if settings.mindcluster_compat:
-        from trio_npu_dra.agent.mindcluster.volcano import VolcanosChoices
-
-        chooser = VolcanosChoices(kube, node.board, settings.node_name)
     pods = settings.kubelet_pod_resources_directory_path / KUBELET_SOCKET
     plugins = NodePlugins(
         selection=node.selection or Selection(),
@@ -225,7 +214,6 @@ async def serve_resources(
             folder=settings.kubelet_device_plugins_directory_path,
             driver_name=settings.driver_name,
         ),
-        chooser=chooser,
         leaving=node.leaving,
         devices=node.resources,
         waiting=node.waiting,

@@ -68,7 +68,7 @@ async def publish_chips(
             trio.open_nursery() as publishing,
         ):
             resources = partial(deferred.serve_resources, cdi=cdi, flags=flags)
-            publishing.start_soon(resources, node, kube, worker)
+            publishing.start_soon(resources, node, worker)
             if node.settings.label_node:
                 await publishing.start(deferred.label_node, node, kube)
             await node.features.wait_until(lambda features: features is not None)

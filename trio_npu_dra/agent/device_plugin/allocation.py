@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import trio
 
 from trio_npu_dra.agent.device_plugin.cdi_file import DevicesFile
-from trio_npu_dra.agent.device_plugin.chooser import Chooser, ChosenChips
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
-from trio_npu_dra.agent.device_plugin.names import device_id
 from trio_npu_dra.agent.device_plugin.pods import PodHolds
 from trio_npu_dra.agent.device_plugin.preferred import place_of, preferred
 from trio_npu_dra.agent.handout.cdi import CdiFolder
@@ -42,7 +38,6 @@ class AllocationDeps:
     file: DevicesFile
     write_file: Callable[[], None]  # with the devices that it should have now
     flags: ShareFlagStep
-    chooser: Chooser | None = None  # without it the kubelet's choice counts
 
 
 class ResourcePlugin:
@@ -65,31 +60,9 @@ class ResourcePlugin:
         )
 
     async def prefer(self, choice: Choice) -> Sequence[str]:
-        """The best ids for a container: of the chips chosen for its pod, if some were chosen."""
+        """The best ids for a container."""
         places = {id_: place_of(one.chip, one.part) for id_, one in self._offered.items()}
-        best = partial(preferred, places, needed=choice.needed, size=choice.size)
-        for own in await self._chosen_ids(choice.size):
-            found = best(own.intersection(choice.available))
-            if found and own.issuperset(found):
-                return found
-        return best(choice.available)
-
-    async def _chosen_ids(self, size: int) -> Sequence[frozenset[str]]:
-        """The ids chosen for each waiting pod that may have a container of this size."""
-        chooser = self._tools.chooser
-        if chooser is None:
-            return ()
-        # Not in `allocate`: a kubelet that lists pods while it waits for that may forget that it
-        # has given the ids away (UpdateAllocatedDevices of its device manager).
-        await self._tools.pods.refresh()
-        try:
-            choices = await chooser.choices(self.resource, size)
-        except AllocationRefused:
-            return ()  # `allocate` tells the pod
-        return [
-            frozenset(device_id(self.resource, number) for number in chosen.numbers)
-            for chosen in self._waiting(choices)
-        ]
+        return preferred(places, choice.available, needed=choice.needed, size=choice.size)
 
     async def allocate(self, containers: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
         """Record that a pod has the devices, and make sure that containers can get them.
@@ -98,24 +71,18 @@ class ResourcePlugin:
             The CDI names for each container.
 
         Raises:
-            AllocationRefused: Other chips were chosen for the pod, a claim has one of these, it is
-                not here any more, a process goes on using it, its chip cannot be shared now, or the
-                disk fails.
+            AllocationRefused: A claim has one of these, it is not here any more, a process goes on
+                using it, its chip cannot be shared now, or the disk fails.
         """
         devices = [[self._device(id_) for id_ in ids] for ids in containers]
         every = [device for given in devices for device in given]
-        chosen = await self._chosen(every)
-        namespace, pod = chosen.owner if chosen else ("", "")
-        entries = [device.entry(namespace=namespace, pod=pod) for device in every]
+        entries = [device.entry() for device in every]
         with self._tools.pods.allocating([entry.uid for entry in entries]):
             try:
                 await self._wait_unused(entries)
                 await self._hold(entries)
             except DriverError as error:
                 raise AllocationRefused(str(error)) from error
-        if chosen is not None and not chosen.is_served and not self._waiting([chosen]):
-            assert self._tools.chooser is not None
-            self._tools.chooser.given(chosen, self.resource)
         # Two shares of a chip have one name, which CDI takes once.
         return [
             list(dict.fromkeys(self._tools.file.name(one.cdi_name) for one in given))
@@ -172,59 +139,3 @@ class ResourcePlugin:
             for entry in {entry.holds[0].nodes: entry for entry in to_share}.values():
                 await flags.do(entry)
             await ledger.within(put_shared)
-
-    async def _chosen(self, devices: Sequence[ResourceDevice]) -> ChosenChips | None:
-        """What a scheduler chose for the pod that gets these devices; None if nothing.
-
-        Raises:
-            AllocationRefused: Other chips were chosen, or the choices are not known.
-        """
-        chooser = self._tools.chooser
-        if chooser is None or any(device.part is not None for device in devices):
-            return None  # schedulers choose whole chips
-        numbers = {device.chip.physical_id for device in devices}
-        choices = await chooser.choices(self.resource, len(numbers))
-        waiting = self._waiting(choices)
-        # A pod that does not wait may have another container, which gets its init container's.
-        for chosen in (*waiting, *choices):
-            if numbers.issubset(chosen.numbers):
-                return chosen
-        if waiting:
-            wanted, pod = _text(waiting[0].numbers), "/".join(waiting[0].owner)
-            got, why = _text(sorted(numbers)), self._why_not(waiting[0])
-            raise AllocationRefused(
-                f"NPUs {wanted} were chosen for pod {pod}, and the kubelet gives {got} ({why}): "
-                "delete the pod, so that the scheduler chooses again"
-            )
-        return None
-
-    def _waiting(self, choices: Iterable[ChosenChips]) -> list[ChosenChips]:
-        """Choices for pods that have not got their chips, whatever is written on the pods."""
-        has = Counter(self._tools.pods.holders(self.resource).values())
-        return [
-            chosen
-            for chosen in choices
-            if not chosen.is_served and has[chosen.owner] < len(chosen.numbers)
-        ]
-
-    def _why_not(self, chosen: ChosenChips) -> str:
-        """Why the kubelet cannot give a pod its chosen chips."""
-        holders = self._tools.pods.holders(self.resource)
-        offered = {device.chip.physical_id: device for device in self._offered.values()}
-        found = []
-        for number in chosen.numbers:
-            device = offered.get(number)
-            holder = holders.get(number, chosen.owner)
-            if holder != chosen.owner:
-                found.append(f"{number} is held by {'/'.join(filter(None, holder)) or 'a pod'}")
-            elif device is None or device.part is not None:
-                found.append(f"{number} is not in {self.resource}")
-            elif not device.is_healthy:
-                found.append(f"{number} is not healthy")
-        return ", ".join(found) or (
-            "its Topology Manager wants these: set `topologyManagerPolicy: none` in its config"
-        )
-
-
-def _text(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, numbers))

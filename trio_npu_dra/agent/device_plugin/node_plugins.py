@@ -13,7 +13,6 @@ import trio
 from trio_npu_dra.agent.device_plugin import assignment
 from trio_npu_dra.agent.device_plugin.allocation import AllocationDeps, ResourcePlugin
 from trio_npu_dra.agent.device_plugin.cdi_file import DevicesFile
-from trio_npu_dra.agent.device_plugin.chooser import Chooser
 from trio_npu_dra.agent.device_plugin.device import DevicesByResource, held_device, partition_of
 from trio_npu_dra.agent.device_plugin.names import parse_cdi_name
 from trio_npu_dra.agent.device_plugin.pods import PodHolds, PodList
@@ -53,7 +52,6 @@ class NodePlugins:
     flags: ShareFlagStep
     pods: PodList
     serve_plugin: Callable[[DevicePlugin], Awaitable[None]]  # to the kubelet, until cancelled
-    chooser: Chooser | None = None  # without it the kubelet's choice counts
     # Chips that were in a resource when we started, and were not seen unused since: the CDI names
     # of their devices by physical id (`cdi_file.devices_before`).
     leaving: Observable[Mapping[int, tuple[str, ...]]]
@@ -91,7 +89,6 @@ class NodePlugins:
             file=self._file,
             write_file=lambda: self._file.write(self._file_content()),
             flags=self.flags,
-            chooser=self.chooser,
         )
 
     async def serve(self) -> None:
@@ -118,8 +115,6 @@ class NodePlugins:
             await nursery.start(derive, self.waiting, self._explain, *sources, self._unclear)
             nursery.start_soon(self._keep_finding_unused)
             nursery.start_soon(self._keep_file)
-            if self.chooser is not None:
-                nursery.start_soon(self.chooser.keep)
             self.pods_known.set(True)
             plugins: dict[str, ResourcePlugin] = {}
             async for devices in self.devices.changes():

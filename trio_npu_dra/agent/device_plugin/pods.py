@@ -126,20 +126,6 @@ class PodHolds:
             log.warning("which pods have NPUs is not known", extra={"problem": problem})
         self._problem = problem
 
-    def holders(self, resource: str) -> Mapping[int, tuple[str, str]]:
-        """Namespace and name of the pod that has a chip of a resource, by physical id.
-
-        Both are empty while the pod is not known. A device that the last list lacked counts as
-        free.
-        """
-        return {
-            device.chip.physical_id: (entry.holder.namespace, entry.holder.name)
-            for uid, entry in self.ledger.by_uid.items()
-            if entry.holder.kind is HolderKind.POD and uid not in self._missing_since
-            if (device := ResourceDevice.of_entry(entry)) is not None
-            if device.resource == resource
-        }
-
     async def _read_list(self) -> None:
         self._given_since.clear()
         listed = await self.pods.read()

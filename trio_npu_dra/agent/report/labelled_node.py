@@ -1,4 +1,4 @@
-"""Keeps labels and annotations of the Node at the API server as they are wanted.
+"""Keeps labels of the Node at the API server as they are wanted.
 
 They are applied under a field manager, so the API server removes what we apply no more and keeps
 what other writers have set.
@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf
 from typing import Final
 
 import trio
@@ -37,12 +36,10 @@ class NodeLabels:
 
     Attributes:
         labels: Its labels.
-        annotations: Its annotations.
         node_uid: UID of the Node; empty if it is not known. One with another UID has none of them.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
     node_uid: str = ""
 
 
@@ -53,10 +50,9 @@ async def keep_node(
     node_name: str,
     manager: str,
     unforced: AbstractSet[str] = frozenset(),
-    look_seconds: float = inf,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Keep labels and annotations of the Node right, until cancelled.
+    """Keep labels of the Node right, until cancelled.
 
     Args:
         client: The API server; needs `get` and `patch` on nodes.
@@ -64,7 +60,6 @@ async def keep_node(
         node_name: Its name.
         manager: The field manager.
         unforced: Labels that stay where another writer has set another value.
-        look_seconds: Between two looks for edits; without it an edit stays until *wanted* changes.
         task_status: Started after the first try, even if that failed.
     """
     retry = Retry("labelling the Node", log, limit=RETRY_LIMIT)
@@ -82,8 +77,8 @@ async def keep_node(
         if pause:
             await trio.sleep(pause)
             continue
-        with trio.move_on_after(look_seconds):
-            await wanted.wait_until(partial(_is_other, now, uid))
+        # An edit by others stays until something else is wanted.
+        await wanted.wait_until(partial(_is_other, now, uid))
 
 
 async def _label(
@@ -98,9 +93,7 @@ async def _label(
     new = change(node, wanted, manager=manager, unforced=unforced)
     if new is not None:
         await client.apply(new, manager=manager)
-        meta = new.metadata
-        keys = {"labels": meta.labels, "annotations": sorted(meta.annotations)}
-        log.info("Node labelled", extra=keys)
+        log.info("Node labelled", extra={"labels": new.metadata.labels})
     return node.metadata.uid or ""
 
 
@@ -115,24 +108,12 @@ def change(
 ) -> ManagedNode | None:
     """What a manager is to apply to a Node; None if that is as wanted; pure."""
     stored = node.metadata
-    ours = stored.applied_by(manager, "labels")
+    ours = stored.labels_by(manager)
     labels = {
         key: value
         for key, value in wanted.labels.items()
         if key not in unforced or key in ours or stored.labels.get(key, value) == value
     }
-    if _is_so(stored.labels, labels, ours) and _is_so(
-        stored.annotations, wanted.annotations, stored.applied_by(manager, "annotations")
-    ):
+    if ours == labels.keys() and labels.items() <= stored.labels.items():
         return None
-    meta = ManagedMeta(
-        name=stored.name,
-        uid=stored.uid,
-        labels=labels,
-        annotations=dict(wanted.annotations),
-    )
-    return ManagedNode(metadata=meta)
-
-
-def _is_so(stored: Mapping[str, str], wanted: Mapping[str, str], ours: frozenset[str]) -> bool:
-    return ours == wanted.keys() and all(stored.get(key) == value for key, value in wanted.items())
+    return ManagedNode(metadata=ManagedMeta(name=stored.name, uid=stored.uid, labels=labels))

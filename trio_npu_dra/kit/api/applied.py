@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from trio_npu_dra.kit.api.objects import ApiModel, Items, KubeObject, Named, Node, ObjectMeta
+from trio_npu_dra.kit.api.objects import ApiModel, Items, Node, ObjectMeta
 
 
 class ManagedFields(ApiModel):
@@ -26,30 +26,19 @@ class ManagedMeta(ObjectMeta):
 
     managed_fields: Items[ManagedFields] = ()
 
-    def applied_by(self, manager: str, part: str) -> frozenset[str]:
-        """The keys of `labels` or `annotations` that a manager has applied."""
+    def labels_by(self, manager: str) -> frozenset[str]:
+        """The keys of the labels that a manager has applied."""
         found: set[str] = set()
         for one in self.managed_fields:
             if (one.manager, one.operation) == (manager, "Apply"):
                 fields = one.fields
-                for step in ("f:metadata", f"f:{part}"):
+                for step in ("f:metadata", "f:labels"):
                     fields = fields.get(step) if isinstance(fields, dict) else None
                 found |= {key.removeprefix("f:") for key in fields or () if key != "."}
         return frozenset(found)
 
 
 class ManagedNode(Node):
-    """A Node whose labels and annotations have several writers."""
+    """A Node whose labels have several writers."""
 
     metadata: ManagedMeta
-
-
-class ConfigMap(KubeObject):
-    """Texts by name."""
-
-    group_version = "v1"
-    kind_name = "ConfigMap"
-    plural = "configmaps"
-    namespaced = True
-
-    data: Named[str] = Field(default_factory=dict)

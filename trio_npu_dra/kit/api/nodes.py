@@ -21,17 +21,9 @@ class NodeInfo(ApiModel):
     container_runtime_version: str = ""
 
 
-class NodeAddress(ApiModel):
-    """One of status.addresses; of the type `InternalIP`, `Hostname` ..."""
-
-    type: str
-    address: str
-
-
 class NodeStatus(ApiModel):
     """status of a Node."""
 
-    addresses: Items[NodeAddress] = ()
     allocatable: Named[str] = Field(default_factory=dict)
     node_info: NodeInfo = Field(default_factory=NodeInfo)
 
@@ -41,9 +33,3 @@ class FullNode(Node):
 
     spec: NodeSpec = Field(default_factory=NodeSpec)
     status: NodeStatus = Field(default_factory=NodeStatus)
-
-    @property
-    def internal_ip(self) -> str:
-        """The node's first address in the cluster; empty if it has none."""
-        found = (one.address for one in self.status.addresses if one.type == "InternalIP")
-        return next(found, "")

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import trio
+from pydantic import Field
 
-from trio_npu_dra.kit.api.applied import ConfigMap
 from trio_npu_dra.kit.api.events import Event
-from trio_npu_dra.kit.api.objects import KubeObject, Node, ResourceClaim, ResourceSlice
+from trio_npu_dra.kit.api.objects import KubeObject, Named, Node, ResourceClaim, ResourceSlice
 from trio_npu_dra.kit.api.pods import Pod
 from trio_npu_dra.kit.api.workloads import Job, JobSet, StatefulSet
 from trio_npu_dra.lab.standins.api_apply import applied, disown_changes
@@ -40,6 +40,18 @@ from trio_npu_dra.lab.standins.api_status import ApiRefusal, invalid, qualified
 
 K = TypeVar("K", bound=KubeObject)
 Wire = dict[str, Any]
+
+
+class ConfigMap(KubeObject):
+    """Texts by name; only the conformance tests write some."""
+
+    group_version = "v1"
+    kind_name = "ConfigMap"
+    plural = "configmaps"
+    namespaced = True
+
+    data: Named[str] = Field(default_factory=dict)
+
 
 KINDS: Mapping[str, type[KubeObject]] = {
     kind.plural: kind
