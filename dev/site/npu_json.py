@@ -148,17 +148,6 @@ FIELDS: Final = {
         "device": "the [device](#a-device)",
         "events[]": "the last ten Events of the node that name it, as in an explanation",
     },
-    "NodeGroups": {
-        **_ALL,
-        "label": "by whose values the nodes are grouped",
-        "groups[]": "those with devices",
-        "groups[].name": "the value of the label",
-        "groups[].nodes[]": "its nodes",
-        "groups[].nodes[].name": "of the node",
-        "groups[].nodes[].differences[]": "from what most nodes of the group publish: "
-        "[codes](#how-a-node-differs-from-the-others-of-its-group), and "
-        "[flaws](#why-no-device-of-a-pool-is-allocated)",
-    },
     "A device": _ROW,
 }
 """What each field means, by kind; `[]` marks the items of a list."""
@@ -167,10 +156,8 @@ _COMMANDS: Final = {
     "Explanation": "`kubectl npu explain` of a pod or a claim",
     "JobExplanation": "`kubectl npu explain` of a job",
     "Diagnosis": "`kubectl npu why-unhealthy`",
-    "NodeGroups": "`kubectl npu groups`",
 }
 FACTS: Final = {
-    "attribute": "its name",
     "capacities": "amounts by the names of capacities; of `CapacityMissing` the names",
     "claim": "`NAMESPACE/NAME`",
     "constraint": "`matchAttribute` or `distinctAttribute`, and the attribute",
@@ -178,16 +165,13 @@ FACTS: Final = {
     "count": "a number",
     "counter": "its name",
     "counterSet": "its name",
-    "counterSets": "their names",
     "device": "its name",
     "deviceClass": "its name",
-    "devices": "their names",
     "driver": "its name",
     "drivers": "their names",
     "error": "what a library or the API server says, for people",
     "event": "the reason of the Event",
     "expression": "the CEL, in one line",
-    "fact": "the name of the attribute or capacity; `counter NAME` for what is taken of a counter",
     "fits": "how many of them can be there together",
     "gates": "their names",
     "holders": "a list of claims, each with `claim`, `pods` and `podGroups`",
@@ -214,7 +198,6 @@ FACTS: Final = {
     "template": "the name of the ResourceClaimTemplate",
     "total": "all there is of it",
     "users": "a list of `pod NAME` and `PodGroup NAME`",
-    "usual": "the value that most nodes have",
     "value": "of the label, as the pod wants it; of a fact, as the node has it",
     "values": "by the names of attributes and capacities",
     "verb": "`get` or `list`",
@@ -234,7 +217,6 @@ CODES: Final = (
     said.OfNode,
     said.Obstacle,
     said.Action,
-    said.Difference,
     said.Doubt,
 )
 _HEAD: Final = f"""\

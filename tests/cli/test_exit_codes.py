@@ -15,10 +15,7 @@ Main = Callable[[list[str]], int]
 COMMANDS: list[tuple[Main, list[str]]] = [
     (npu_dra.main, []),
     *((npu_dra.main, [command]) for command in npu_dra.COMMANDS),
-    *(
-        (kubectl_npu.main, words)
-        for words in ([], ["node"], ["explain"], ["why-unhealthy"], ["groups"])
-    ),
+    *((kubectl_npu.main, words) for words in ([], ["node"], ["explain"], ["why-unhealthy"])),
 ]
 PAGE = Path(__file__).parents[2] / "docs/reference/flags.md"
 
@@ -75,8 +72,6 @@ def test_help_is_fine_and_an_unknown_flag_is_not(
         (npu_dra.main, "simulate 910b4-8 --state=board --server=1 --super-pod=1", 2),
         (npu_dra.main, "simulate a3-16 --state=board --super-pod=1", 2),
         (npu_dra.main, "demo --profile=910c", 2),
-        (npu_dra.main, "template", 2),
-        (npu_dra.main, "template --from-node=n --kubeconfig=/none", 2),
         (kubectl_npu.main, "explai lonely", 2),
         (kubectl_npu.main, "--output=jsn", 2),
     ],

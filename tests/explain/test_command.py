@@ -142,7 +142,6 @@ def test_many_slices_come_in_pages(cluster: Cluster) -> None:
         (("explain", "pod/a_b"), 2, "'a_b' is no name in pods: it must be "),
         (("explain", "a", "-n", "../b"), 2, "'../b' is no namespace: it must be "),
         (("explain",), 2, "`explain` needs a name: `kubectl npu explain NAME`"),
-        (("groups",), 2, "`groups` needs a label: `kubectl npu groups LABEL`"),
         (("list", "n1"), 2, "`list` takes no name: `kubectl npu node n1` shows one node"),
         (("node", "n3"), 1, "node n3 has no devices of npu.huawei.com"),
         (

@@ -37,7 +37,7 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, st
 @pytest.mark.parametrize(
     ("words", "found"),
     [
-        ([""], {"list": "", "node": "", "explain": "", "why-unhealthy": "", "groups": ""}),
+        ([""], {"list": "", "node": "", "explain": "", "why-unhealthy": ""}),
         (["no"], {"node": ""}),
         (["node", ""], {"n1": "node", "n2": "node"}),
         (["node", "n1", ""], {}),

@@ -69,7 +69,6 @@ def test_each_field_of_an_explanation_is_documented(cluster: Cluster) -> None:
         (("node", "n1"), "Fleet"),
         (("why-unhealthy", "n2/npu-3"), "Diagnosis"),
         (("explain", "job/train"), "JobExplanation"),
-        (("groups", "node.kubernetes.io/instance-type"), "NodeGroups"),
     ],
 )
 def test_each_field_of_the_other_answers_is_documented(

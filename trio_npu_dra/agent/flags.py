@@ -4,7 +4,7 @@ All is read from the field of the settings; its description is the help of the f
 """
 
 import argparse
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
@@ -109,17 +109,10 @@ def flag_of(name: str, field: FieldInfo) -> Flag:
     )
 
 
-def add_flags(
-    parser: argparse.ArgumentParser, settings: type[BaseModel], *, only: Collection[str] = ()
-) -> None:
-    """Add the flags of *settings* to *parser*, in groups; values stay texts for `load`.
-
-    *only* has the names of the fields that the command needs, if it does not need all.
-    """
+def add_flags(parser: argparse.ArgumentParser, settings: type[BaseModel]) -> None:
+    """Add the flags of *settings* to *parser*, in groups; values stay texts for `load`."""
     groups: dict[str, argparse._ArgumentGroup] = {}
     for field, each in flags(settings):
-        if only and field not in only:
-            continue
         if each.group not in groups:
             groups[each.group] = parser.add_argument_group(each.group)
         groups[each.group].add_argument(each.name, dest=field, metavar=each.metavar, help=each.help)

@@ -28,14 +28,12 @@ COMMANDS = {
     "inspect": "show what this node would publish, or how its NPUs are connected; needs no cluster",
     "doctor": "say what else on this node serves NPUs, what is in the way, and what to do (root)",
     "ranktable": "make the rank table of a job, or its launchers' variables, from its claims",
-    "template": "print what every node of a kind will publish, for autoscalers",
     "simulate": "make a simulated Ascend board in a folder",
     "demo": "run the daemon on a simulated board against stand-ins; needs no cluster and no root",
     "completion": "print the script that lets a shell complete these commands and their flags",
 }
 _HOUSES = {
     "serve": "agent",
-    "template": "lab",
     "simulate": "lab",
     "demo": "lab",
 }  # all others are tools

@@ -4,4 +4,4 @@ It speaks to the API server only to learn which of these it keeps, and knows no 
 library. Its face is a list of modules, because settings and commands need one of them alone.
 """
 
-__all__ = ["build", "features", "network_data", "node_kind", "npu_status", "shares", "taints"]
+__all__ = ["build", "features", "network_data", "npu_status", "shares", "taints"]

@@ -1,1 +1,1 @@
-"""`npu-dra demo`, `npu-dra simulate` and `npu-dra template`."""
+"""`npu-dra demo` and `npu-dra simulate`."""

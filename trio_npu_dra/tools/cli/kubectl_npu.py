@@ -81,14 +81,13 @@ def parser() -> CommandLine:
             "explain POD|CLAIM": "why it waits, or what it has; also pod/NAME, claim/NAME",
             "explain job/NAME": "whether it fits into one super pod; also jobset/, lws/",
             "why-unhealthy DEVICE": "what is wrong with it, and whom it touches; NODE/DEVICE",
-            "groups LABEL": "nodes that differ from others with the same value of the label",
         },
     )
     made.add_argument("--version", action=ShowVersion, tell=full_version)
     made.add_argument(
         "command",
         nargs="?",
-        choices=("list", "node", "explain", "why-unhealthy", "groups"),
+        choices=("list", "node", "explain", "why-unhealthy"),
         default="list",
         metavar="COMMAND",
     )
@@ -120,9 +119,8 @@ def parser() -> CommandLine:
 
 async def _run(asked: argparse.Namespace) -> None:
     if asked.command != "list" and not asked.name:
-        what = "label" if asked.command == "groups" else "name"
-        example = f"kubectl npu {asked.command} {what.upper()}"
-        raise ConfigError(f"`{asked.command}` needs a {what}: `{example}`")
+        example = f"kubectl npu {asked.command} NAME"
+        raise ConfigError(f"`{asked.command}` needs a name: `{example}`")
     if asked.command == "list" and asked.name:
         raise ConfigError(f"`list` takes no name: `kubectl npu node {asked.name}` shows one node")
     credentials, usual = await access.credentials(asked)
@@ -182,8 +180,6 @@ async def _answer(client: KubeClient, asked: argparse.Namespace) -> Output:
             return await _explain(client, asked)
         case "why-unhealthy":
             return await npu_answers.why_unhealthy(client, asked.name, asked.driver)
-        case "groups":
-            return await npu_answers.node_groups(client, asked.name, asked.driver)
     return await npu_answers.overview(client, asked.driver, is_wide=asked.output == "wide")
 
 

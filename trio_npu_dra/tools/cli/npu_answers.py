@@ -25,10 +25,7 @@ from trio_npu_dra.tools.cluster.gather import (
     namespaces_of,
     read_cluster,
     read_devices,
-    read_nodes,
-    unread,
 )
-from trio_npu_dra.tools.cluster.groups import groups
 from trio_npu_dra.tools.cluster.objects import Claim
 from trio_npu_dra.tools.cluster.pods import Pod
 from trio_npu_dra.tools.cluster.said import Said
@@ -183,19 +180,3 @@ async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Output:
     events = await events_about(client, FullNode.kind_name, ObjectMeta(name=name), doubts)
     unhealthy = diagnosis(name, row, events, tuple(doubts))
     return npu_words.diagnosis_lines(unhealthy), npu_wire.diagnosis_wire(unhealthy)
-
-
-async def node_groups(client: KubeClient, label: str, driver: str) -> Output:
-    """The nodes that differ from others of their group.
-
-    Raises:
-        NotFound: No node with devices has the label.
-    """
-    view, _ = await read_devices(client)
-    nodes = await read_nodes(client)
-    found = groups(nodes.objects, view.slices, label=label, driver=driver)
-    if not found:
-        raise NotFound(f"no node with devices of driver {driver!r} has the label {label}")
-    doubts = (*view.doubts, *unread(FullNode, nodes))
-    lines = (*npu_words.group_lines(found), *npu_words.doubt_lines(doubts))
-    return lines, npu_wire.groups_wire(found, label, doubts)

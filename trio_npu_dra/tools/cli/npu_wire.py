@@ -15,7 +15,6 @@ from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, Explanat
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
 from trio_npu_dra.tools.cluster.explain.job import JobExplanation
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow
-from trio_npu_dra.tools.cluster.groups import NodeGroup
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId
 from trio_npu_dra.tools.cluster.said import Action, Code, Said, Step
 
@@ -196,25 +195,6 @@ def diagnosis_wire(unhealthy: Diagnosis) -> Wire:
         device=_row(unhealthy.row),
         notWeighed=_plain(unhealthy.doubts),
         events=_events(unhealthy.events),
-    )
-
-
-def groups_wire(found: Iterable[NodeGroup], label: str, doubts: Sequence[Said]) -> Wire:
-    """Groups of nodes, and how their nodes differ."""
-    return _answer(
-        "NodeGroups",
-        label=label,
-        groups=[
-            {
-                "name": group.name,
-                "nodes": [
-                    {"name": one.node, "differences": _plain(one.differences)}
-                    for one in group.members
-                ],
-            }
-            for group in found
-        ],
-        notWeighed=_plain(doubts),
     )
 
 

@@ -25,13 +25,11 @@ from trio_npu_dra.tools.cluster.explain.words import (
     names_of,
 )
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, DeviceState, NodeRow, Ring
-from trio_npu_dra.tools.cluster.groups import NodeGroup
 from trio_npu_dra.tools.cluster.inventory import NOT_EVICTED
 from trio_npu_dra.tools.cluster.matching import taint_words
 from trio_npu_dra.tools.cluster.said import Outcome, few
 
 _NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "UNHEALTHY", "WHOLE RINGS")
-_GROUP = ("GROUP", "NODES", "DIFFERENT")
 _SUPER_POD = ("SUPER POD", "NODES", "NPUS", "FREE", "FREE BY NODE", "PODS THERE", "MORE FIT")
 _HOLDER = ("HELD BY", "NODE", "DEVICES")
 _DEVICE = ("NODE", "DEVICE", "MODEL", "MEMORY", "STATE", "RING", "NUMA", "TAINTS", "HELD BY")
@@ -276,23 +274,6 @@ def diagnosis_lines(unhealthy: Diagnosis) -> Iterator[Line]:
     yield from _listed("touched", dict.fromkeys(touched))
     yield from _listed("events", map(_dated, unhealthy.events))
     yield from doubt_lines(unhealthy.doubts)
-
-
-def group_lines(found: Sequence[NodeGroup]) -> Iterator[Line]:
-    """A row for each group, and a line for each difference."""
-    yield from columns([_titles(_GROUP), *map(_group_cells, found)])
-    lines = (
-        f"{one.node} ({group.name}): {difference}"
-        for group in found
-        for one in group.members
-        for difference in one.differences
-    )
-    yield from _listed("an autoscaler takes the nodes of a group for equal, but", lines)
-
-
-def _group_cells(group: NodeGroup) -> tuple[Line, ...]:
-    different = sum(bool(one.differences) for one in group.members)
-    return group.name or "-", str(len(group.members)), (_red_unless_zero(different),)
 
 
 def _since(taint: DeviceTaint) -> str:

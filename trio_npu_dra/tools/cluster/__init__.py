@@ -10,7 +10,6 @@ __all__ = [
     "explain",
     "fleet",
     "gather",
-    "groups",
     "inventory",
     "matching",
     "objects",

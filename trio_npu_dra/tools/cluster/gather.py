@@ -54,15 +54,6 @@ async def read_devices(client: KubeClient) -> tuple[ClusterView, dict[type[KubeO
     return ClusterView(slices=tainted, claims=claims.objects, doubts=tuple(doubts)), versions
 
 
-async def read_nodes(client: KubeClient) -> Listed[FullNode]:
-    """All nodes.
-
-    Raises:
-        KubeError: Refused or unreachable.
-    """
-    return await _all(client, FullNode)
-
-
 async def read_cluster(client: KubeClient, kind: str, about: ObjectMeta) -> ClusterView:
     """All that an explanation weighs, with the Events of the explained object.
 

@@ -206,25 +206,6 @@ class Obstacle(Code):
     DEVICES_ELSEWHERE = "DevicesElsewhere", "the claim has devices of other nodes", "claim"
 
 
-class Difference(Code):
-    """How a node differs from the others of its group."""
-
-    LACKS = "DevicesMissing", "it lacks devices of most nodes", "devices"
-    ADDS = "DevicesAdded", "it has devices that most nodes lack", "devices"
-    FACT = (
-        "FactDiffers",
-        "an attribute, a capacity or what devices take of a counter",
-        *("devices", "fact", "value", "usual"),
-    )
-    JOINED = "JoinedDifferently", "its devices have equal values in other groups", "attribute"
-    COUNTERS = "CountersDiffer", "it has more or less to share out", "counterSets"
-    TAINTED = (
-        "DevicesTainted",
-        "taints keep claims away; a new node would seem to have them",
-        "devices",
-    )
-
-
 class Doubt(Code):
     """What was not weighed."""
 
