@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from trio_npu_dra.ascend.code_memory import PATIENCE, CodeMemory, Occurrences, is_stale
+from trio_npu_dra.ascend.code_memory import PATIENCE, CodeMemory, is_stale
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.ascend.faults import ALARM_WITHOUT_CODE, CARD_DROPPED, FaultTable
 from trio_npu_dra.ascend.health_sample import Agreement, HealthSample
@@ -60,7 +60,7 @@ class ChipFaults:
         self._recovering: dict[int, float] = {}  # codes still listed, by when the recovery came
         # codes of events that are not listed yet, by when the fault began and the event came
         self._ahead: dict[int, tuple[float, float]] = {}
-        self._occurrences: dict[int, Occurrences] = {}
+        self._over: dict[int, float] = {}  # when the list lacked a code again
         self._read_at = 0.0
         self._unexplained: float | None = None  # since when no code explains the alarm
         self._booting_since: float | None = None
@@ -86,20 +86,20 @@ class ChipFaults:
         code = event.code
         is_likely = 0 <= now - event.raised_at < _EVENT_MAX_AGE
         raised_at = event.raised_at if is_likely else now
-        occurrences = self._occurrences_of(code)
-        if occurrences is not None and occurrences.hear(event, now):
+        if event.assertion is Assertion.NOTICE:
             self._count(code, raised_at)
-        if event.assertion is Assertion.RECOVERY:
+        elif event.assertion is Assertion.RECOVERY:
             self._ahead.pop(code, None)
             if self._is_active(code):
                 self._recovering[code] = now
         elif event.assertion is Assertion.OCCURRENCE:
             if code in self._recovering:  # gone and back between two readings
                 self._end(code, self._recovering[code])
-            if not self._is_active(code):
+            is_late = raised_at <= self._over.get(code, 0.0)  # the list has shown it, and its end
+            if not is_late and not self._is_active(code):
                 self._begin(code, raised_at)
                 self._ahead[code] = (raised_at, now)
-            if event.severity is not None:
+            if event.severity is not None and self._is_active(code):
                 self._change(code, severity=event.severity)
 
     def note_due(self, now: float) -> None:
@@ -155,13 +155,9 @@ class ChipFaults:
 
         A full list may lack active codes: such a code ends by an event only.
         """
-        over = (self._memory.keys() | self._occurrences.keys()) - listed.keys()
+        over = self._memory.keys() - listed.keys()
         if reading.is_full:
             over &= self._recovering.keys()
-        for code in listed.keys() | (over & self._occurrences.keys()):
-            occurrences = self._occurrences_of(code)
-            if occurrences is not None and occurrences.see(now, is_listed=code in listed):
-                self._count(code, now)
         for code, text in listed.items():
             begun, _ = self._ahead.pop(code, (now, now))
             self._begin_if_new(code, text, begun)
@@ -169,6 +165,8 @@ class ChipFaults:
                 self._change(code, alarm=reading.severity)
         for code in over - {ALARM_WITHOUT_CODE}:
             recovered = self._recovering.get(code, now)
+            if self._is_active(code):
+                self._over[code] = now
             self._end(code, recovered if read_before <= recovered < now else now)
 
     def _judge_absence(self, reading: HealthSample, now: float) -> None:
@@ -320,19 +318,15 @@ class ChipFaults:
             self._change(code, text=text)
 
     def _begin(self, code: int, at: float) -> None:
+        """Begin and count it; event and list of one occurrence find it begun by the other."""
         self._memory[code] = self._memory.get(code, CodeMemory()).begun(at)
-
-    def _occurrences_of(self, code: int) -> Occurrences | None:
-        """The count of a code; None if no frequency rule needs one, or its duration decides."""
-        if code not in self._table.frequency or code in self._table.duration:
-            return None
-        is_active = self._is_active(code)
-        fresh = Occurrences(is_listed=is_active, is_open=is_active)
-        return self._occurrences.setdefault(code, fresh)
+        self._count(code, at)
 
     def _count(self, code: int, at: float) -> None:
-        memory = self._memory.get(code, CodeMemory())
-        self._memory[code] = memory.counted(self._table.frequency[code], at)
+        """Count it for a frequency rule, unless its duration decides (`CodeMemory.advanced`)."""
+        rule = self._table.frequency.get(code)
+        if rule is not None and code not in self._table.duration:
+            self._memory[code] = self._memory.get(code, CodeMemory()).counted(rule, at)
 
     def _end(self, code: int, now: float) -> None:
         if self._is_active(code):
@@ -352,10 +346,10 @@ class ChipFaults:
         """Drop what decides nothing any more."""
         for code in [code for code, at in self._recovering.items() if is_stale(at, now)]:
             del self._recovering[code]
+        for code in [code for code, at in self._over.items() if is_stale(at, now)]:
+            del self._over[code]
         for code in [code for code, (_, at) in self._ahead.items() if is_stale(at, now)]:
             del self._ahead[code]
-        for code in [code for code, count in self._occurrences.items() if count.is_over(now)]:
-            del self._occurrences[code]
         for code, known in list(self._memory.items()):
             if not known.is_needed(self._table.rules(code), now):
                 del self._memory[code]

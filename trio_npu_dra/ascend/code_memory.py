@@ -1,16 +1,14 @@
 """The memory of one fault code of one chip.
 
-`CodeMemory` outlasts a restart in `faults.json`, and applies the rules to the code with time.
-`Occurrences` keeps, for a minute, events and lists from counting one occurrence twice.
+It outlasts a restart in `faults.json`, and applies the rules to the code with time.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Severity
+from trio_npu_dra.ascend.dcmi.types import Severity
 from trio_npu_dra.ascend.faults import CodeRules, FrequencyRule
 
 _YEARS_END: Final = 253_402_300_799.0  # 9999-12-31T23:59:59Z
@@ -135,69 +133,6 @@ class CodeMemory(BaseModel):
     def _times(self) -> dict[str, float]:
         at = {"since": self.since, "separated": self.separated, "ended": self.ended}
         return {name: time for name, time in at.items() if time is not None}
-
-
-@dataclass(slots=True, kw_only=True)
-class Occurrences:
-    """How often one code came on one chip, counted from events and from the list of codes.
-
-    Both show an occurrence, at different times and in either order, so each has its own count.
-    Events show every occurrence unless some are lost; the list shows an occurrence at most once,
-    and none that is over before a reading. So the larger number is right.
-
-    Attributes:
-        heard: How many the events showed.
-        listed: How many the list showed.
-        is_open: Whether an event began the last occurrence, and none ended it.
-        is_listed: Whether the last list had the code.
-        raised_at: When the last one came, as its event says.
-        changed_at: When an event or a list brought news, in seconds since 1970.
-    """
-
-    heard: int = 0
-    listed: int = 0
-    is_open: bool = False
-    is_listed: bool = False
-    raised_at: float | None = None
-    changed_at: float = 0.0
-
-    def hear(self, event: FaultEvent, now: float) -> bool:
-        """Take in an event; return whether it shows an occurrence that was not counted yet."""
-        before = self._count(now)
-        if event.assertion is Assertion.RECOVERY:
-            if not self.is_open and self.heard < self.listed:
-                self.heard += 1  # its first event came before the subscription, or was lost
-            self.is_open = False
-        elif event.assertion is Assertion.NOTICE:
-            self.heard += 1
-        elif event.assertion is Assertion.OCCURRENCE:
-            is_repeated = self.is_open and (self.is_listed or event.raised_at == self.raised_at)
-            if not is_repeated:
-                self.heard += 1
-                self.is_open, self.raised_at = True, event.raised_at
-        self.changed_at = now
-        return max(self.heard, self.listed) > before
-
-    def see(self, now: float, *, is_listed: bool) -> bool:
-        """Take in a list; return whether it shows an occurrence that was not counted yet."""
-        before = self._count(now)
-        if is_listed and not self.is_listed:
-            self.listed += 1
-        if is_listed != self.is_listed:
-            self.changed_at = now
-        self.is_listed = is_listed
-        return max(self.heard, self.listed) > before
-
-    def is_over(self, now: float) -> bool:
-        """Whether nothing of it can matter any more."""
-        return not self.is_listed and is_stale(self.changed_at, now)
-
-    def _count(self, now: float) -> int:
-        """How many were counted; a lost event does not swallow an occurrence a minute later."""
-        if is_stale(self.changed_at, now):
-            self.heard = self.listed = 0
-            self.is_open = self.is_open and self.is_listed
-        return max(self.heard, self.listed)
 
 
 def is_stale(since: float, now: float) -> bool:
