@@ -44,8 +44,8 @@ class Terse(Dcmi):
         return ""
 
     def chip_info(self, address: ChipRef) -> ChipInfo:
-        """Without AI cores."""
-        return super().chip_info(address)._replace(ai_cores=0)
+        """Without AI cores, or with more than there can be."""
+        return super().chip_info(address)._replace(ai_cores=0 if address.ids[0] else ONES[0])
 
     def die_id(self, address: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """Nothing, but for the second card."""
@@ -58,9 +58,8 @@ class Terse(Dcmi):
         return "0000:00:00.0"
 
     def hbm(self, address: ChipRef) -> Memory:
-        """None, as on chips with DDR."""
-        del address
-        return Memory(size_mib=0, used_mib=0)
+        """None, as on chips with DDR, or more than there can be."""
+        return Memory(size_mib=0 if address.ids[0] else 2**64 - 1, used_mib=0)
 
 
 @pytest.mark.parametrize("profile", [changed(SERVER, 3)])
@@ -76,6 +75,26 @@ async def test_an_empty_answer_is_no_fact(
     assert (first.product_name, first.uuid, first.memory_bytes, first.ai_cores) == (None,) * 4
     assert (first.pci_bus_id, first.pcie_root, first.numa_node, third.uuid) == (None,) * 4
     assert second.uuid == "00000000-00000000-00000000-00000000-00000001"
+
+
+@pytest.mark.parametrize("profile", [changed(SERVER, 1), changed(load_profile("300i-duo-2"), 2)])
+async def test_an_empty_answer_takes_no_known_fact_from_a_chip(
+    simulated: SimulatedBoard, worker: DcmiWorker, host: Host
+) -> None:
+    """Without its die id or PCI address it were another chip; a Duo without its name were cut."""
+
+    class Later(Terse):
+        def die_id(self, address: ChipRef, kind: DieKind) -> tuple[int, ...]:
+            del address, kind
+            return ONES
+
+    dcmi = Dcmi.load(simulated.root)
+    dcmi.init()
+    board = await discover(worker, dcmi, host)
+    later = Later.load(simulated.root)
+    later.init()
+    fresh = await discover(worker, later, host, known=board)
+    assert (fresh.chips, fresh.driver_version) == (board.chips, board.driver_version)
 
 
 class Alike(Dcmi):

@@ -23,6 +23,8 @@ from trio_npu_dra.ascend.tolerant_reader import TolerantReader
 from trio_npu_dra.ascend.traits import TRAITS, family_of
 
 _MIB: Final = 1024 * 1024
+_MAX_MEMORY_MIB: Final = 1 << 24  # 16 TiB; what is not written can be any number
+_MAX_AI_CORES: Final = 1 << 10
 _TYPES_WITH_RACKS: Final = frozenset({1, 2})  # of super pods: pods (mind-cluster)
 
 
@@ -54,7 +56,7 @@ def identify(dcmi: Dcmi, ref: ChipRef) -> Chip | None:
         family=family,
         chip_name=info.chip_name,
         npu_name=info.npu_name if info.npu_name not in {"", info.chip_name} else None,
-        ai_cores=info.ai_cores or None,
+        ai_cores=info.ai_cores if 0 < info.ai_cores <= _MAX_AI_CORES else None,
     )
 
 
@@ -74,7 +76,7 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
     """
     facts, ref, traits = TolerantReader(), chip.ref, TRAITS[chip.family]
     before = known or chip
-    uuid = facts.read("die id", before.uuid, _uuid, dcmi, ref, traits.die_kind)
+    uuid = facts.read("die id", before.uuid, _uuid, dcmi, ref, traits.die_kind, before.uuid)
     if before.has_other_die(uuid):
         before = chip
     memory = facts.read("memory", before.memory_bytes, _memory_bytes, dcmi, chip)
@@ -88,7 +90,7 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
     described = replace(
         chip,
         product_name=facts.read("product name", before.product_name, dcmi.product_type, ref)
-        or None,
+        or before.product_name,
         uuid=uuid,
         ai_cores=chip.ai_cores or before.ai_cores,
         memory_bytes=memory,
@@ -143,7 +145,7 @@ def read_memory(dcmi: Dcmi, chip: Chip) -> Memory:
     """
     is_hbm = TRAITS[chip.family].has_hbm
     memory = (dcmi.hbm if is_hbm else dcmi.ddr)(chip.ref)
-    if is_blank(memory.size_mib):
+    if not 0 < memory.size_mib <= _MAX_MEMORY_MIB:
         raise DcmiError(0, "HBM" if is_hbm else "DDR", f"a size of {memory.size_mib}")
     return memory
 
@@ -190,21 +192,21 @@ def _place_of(chip: Chip) -> SuperPodPlace | None:
     return SuperPodPlace(sdid=sdid, super_pod_id=super_pod_id, server_index=server_index)
 
 
-def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind) -> str | None:
-    """The die id in the form that mind-cluster prints; None if it was not written."""
+def _uuid(dcmi: Dcmi, ref: ChipRef, kind: DieKind, known: str | None) -> str | None:
+    """The die id in the form that mind-cluster prints; the *known* one if none was written."""
     words = dcmi.die_id(ref, kind)
-    return None if is_blank(*words) else "-".join(f"{word:08X}" for word in words)
+    return known if is_blank(*words) else "-".join(f"{word:08X}" for word in words)
 
 
 def _pci_bus_id(dcmi: Dcmi, host: Host, ref: ChipRef, known: str | None) -> str | None:
     """The PCI address; sysfs completes one without a domain.
 
-    None if no accelerator has this place, or accelerators of several domains; but a *known* address
-    stays when its chip has left the bus.
+    The *known* address stays if no accelerator has this place, as when it was not written, or
+    accelerators of several domains.
     """
     place = dcmi.pci_bus_id(ref)
     found = {one for one in (*host.accelerators(), known) if one and one.endswith(place)}
-    return found.pop() if len(found) == 1 else None
+    return found.pop() if len(found) == 1 else known
 
 
 def _numa_node(dcmi: Dcmi, host: Host, ref: ChipRef, known: int | None) -> int | None:

@@ -290,14 +290,15 @@ async def _read(worker: DcmiWorker, dcmi: Dcmi, host: Host, chip: Chip, silent: 
 async def _of_node(
     fact: str, known: T | None, silent: _Silent, read: Callable[[], Awaitable[T | None]]
 ) -> T | None:
-    """A fact of the whole node, None if it is empty; its known value if it is not answered."""
+    """A fact of the whole node; its known value if it is empty or not answered."""
     try:
-        return await read() or None
+        found = await read()
     except NotSupported:
         return None
     except DcmiError as error:
         silent.add_facts(f"no {fact}: {error}")
         return known
+    return known if found == "" else found
 
 
 async def _read_links(
