@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.pool.pools import generations
 from tests.pool.publishing import (
     DRIVER,
     NODE,
@@ -213,6 +214,27 @@ async def test_a_generation_that_others_made_is_not_forgotten(
             (ours,) = subject.slices
             assert (ours.spec.pool.generation > generation) == is_followed
         assert 10**12 < ours.spec.pool.generation < 2 * 10**12
+
+
+@pytest.mark.parametrize("count", [2, 70])
+async def test_slices_that_come_back_as_they_were_get_a_higher_generation(
+    count: int, reach: Reach, autojump_clock: MockClock
+) -> None:
+    """As from a backup of etcd, or of a person: who saw the later ones would take them for old."""
+    del autojump_clock
+    async with settled(reach, devices(count)) as subject:
+        backup = subject.slices
+        for item in backup:
+            reach.state.remove(ResourceSlice, item.metadata.name)
+        await trio.sleep(60)
+        later = subject.slices
+        for item in later:
+            reach.state.remove(ResourceSlice, item.metadata.name)
+        for item in backup:
+            reach.state.add(item)
+        await trio.sleep(60)
+        assert subject.devices == devices(count)
+        assert min(generations(subject.slices)) > max(generations(later))
 
 
 async def test_slices_of_others_are_neither_touched_nor_followed(

@@ -35,6 +35,8 @@ def plan(
     existing: Iterable[ResourceSlice],
     desired: Pool,
     stored_as: Callable[[ResourceSliceSpec], ResourceSliceSpec] = lambda spec: spec,
+    *,
+    newest: int = 0,
     floor: int = 1,
 ) -> tuple[Write, ...]:
     """The writes that make *existing* the *desired* pool, in their order; none if it is already.
@@ -46,6 +48,7 @@ def plan(
         existing: All slices of the driver on the node.
         desired: The pool that is wanted.
         stored_as: The stored form of a spec, as far as known.
+        newest: The highest generation that is known to have been there.
         floor: The lowest generation that a new one may have.
 
     Raises:
@@ -61,12 +64,13 @@ def plan(
         for item in found
         if item.spec.pool.name == desired.node_name and item.spec.pool.generation < LAST
     }
-    newest = max(generations.values(), default=0)
-    wanted = specs(desired, newest)
+    present = max(generations.values(), default=0)
+    newest = max(newest, present)
+    wanted = specs(desired, present)
     kept: dict[int, ResourceSlice] = {}
     for item in found:
         index = index_in(item.metadata.name, desired.node_name, desired.driver)
-        is_newest = generations.get(item.metadata.name) == newest
+        is_newest = generations.get(item.metadata.name) == present
         if is_newest and index is not None and index < len(wanted):
             kept.setdefault(index, item)  # of two with one index the first by name stays
     changed = {
@@ -74,7 +78,7 @@ def plan(
         for index, item in kept.items()
         if item.metadata.owner_references != owners or item.spec != stored_as(wanted[index])
     }
-    if len(kept) < len(wanted) or len(changed) > 1:
+    if len(kept) < len(wanted) or len(changed) > 1 or present < newest:
         # A reader takes a pool only when all slices of its newest generation are there, so a new
         # generation hides the pool until the last of these writes. One update needs none.
         wanted = specs(desired, max(newest + 1, floor))

@@ -44,8 +44,9 @@ class NodeSlices:
         # No slice of ours, of any time, had a higher generation: each generation cost a write, and
         # each write, also a delete, makes the API server's resourceVersion higher. Since Kubernetes
         # 1.35 clients may compare it as a number (k8s.io/apimachinery/pkg/util/resourceversion).
-        # Higher ones, of another driver or before a restore of etcd, are known while this runs.
         self._floor = 1
+        # What had one, also if that is higher: of another driver, or before a restore of etcd.
+        self._newest = 0
 
     async def begin(self) -> Listed:
         """Read the Node and the slices.
@@ -93,7 +94,7 @@ class NodeSlices:
         """The writes that lead from *slices* to the pool, once the Node was read."""
         assert self.owner is not None
         pools = (item.spec.pool for item in slices)
-        self._rise_above(*(pool.generation for pool in pools if pool.name == self._node_name))
+        self._note(*(pool.generation for pool in pools if pool.name == self._node_name))
         desired = Pool(
             driver=self._driver_name,
             node_name=self._node_name,
@@ -101,7 +102,7 @@ class NodeSlices:
             devices=content.devices,
             shared_counters=content.shared_counters,
         )
-        return plan(slices, desired, self.forms.as_stored, self._floor)
+        return plan(slices, desired, self.forms.as_stored, newest=self._newest, floor=self._floor)
 
     async def send(self, write: Write) -> tuple[str, str | None]:
         """Do one write.
@@ -121,17 +122,17 @@ class NodeSlices:
         send = self._client.update if write.verb == "update" else self._client.create
         stored = await send(write.slice)
         self.forms.learn(write.slice.spec, stored.spec)
-        self._rise_above(stored.spec.pool.generation)
+        self._note(stored.spec.pool.generation)
         return stored.metadata.name, stored.metadata.resource_version
 
     async def _list(self) -> Listed:
         slices, version = await self._client.list(ResourceSlice, field_selector=self._selector)
         if version.isdecimal() and len(version) < _DIGITS:
-            self._rise_above(int(version))
+            self._floor = max(self._floor, int(version) + 1)
         return slices, version
 
-    def _rise_above(self, *generations: int) -> None:
-        self._floor = max([self._floor, *(each + 1 for each in generations if each + 1 < LAST)])
+    def _note(self, *generations: int) -> None:
+        self._newest = max([self._newest, *(each for each in generations if each + 1 < LAST)])
 
     async def _read_owner(self) -> OwnerReference:
         node = await self._client.get(Node, self._node_name)
