@@ -184,6 +184,29 @@ async def test_a_claim_in_the_way_of_another_is_looked_for_at_once(
     assert (await driver.prepare([ref("b")]))["uid-b"].error == ""
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_doubt_is_not_left_for_minutes(
+    node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock, *, restarts: bool
+) -> None:
+    """The daemon restarts before the second look, or the API server does not answer it."""
+    del autojump_clock
+    node.source.store(claim("a", result("npu-2")))
+    ledger = node.ledger()
+    await node.start(ledger=ledger).prepare([ref("a")])
+    node.source.store(ORPHANED["deallocated"])
+    async with trio.open_nursery() as daemon:
+        (await forgetting(node, daemon if restarts else nursery, Busy(ledger))).hurry("uid-a")
+        await trio.sleep(10)
+        assert node.record("uid-a")["doubted"]
+        daemon.cancel_scope.cancel()
+    if restarts:
+        await forgetting(node, nursery, Busy(node.ledger()))
+    else:
+        node.source.faults.append(Unavailable("503", status=503))
+    await trio.sleep(120)  # the first round is a minute after a start
+    assert node.record_uids() == set()
+
+
 async def test_a_claim_that_comes_back_is_not_gone(
     node: NodeOnDisk, busy: Busy, autojump_clock: MockClock
 ) -> None:

@@ -77,6 +77,11 @@ class _Look(NamedTuple):
     last_at: float = -_HURRIED_SECONDS
 
 
+def _first_pause(entry: Entry) -> float:
+    """Seconds until the first look of this daemon at a claim, which an earlier one may doubt."""
+    return _HURRIED_SECONDS if entry.doubted else random.uniform(0, _LOOK_SECONDS)  # noqa: S311 - no secret
+
+
 class OrphanedClaims:
     """Looks for orphaned claims and marks them *undoing*; the repair does the rest.
 
@@ -120,8 +125,8 @@ class OrphanedClaims:
             now = trio.current_time()
             known = {entry.uid: entry for entry in claims_among(self._ledger.by_uid.values())}
             self._looks = {
-                uid: self._looks.get(uid) or _Look(due_at=now + random.uniform(0, _LOOK_SECONDS))  # noqa: S311 - no secret
-                for uid in known
+                uid: self._looks.get(uid) or _Look(due_at=now + _first_pause(entry))
+                for uid, entry in known.items()
             }
             for uid, look in list(self._looks.items()):
                 if look.due_at <= now:
@@ -134,14 +139,14 @@ class OrphanedClaims:
                         log.warning("orphaned claim stays: %s", error)
 
     async def _look_at(self, entry: Entry) -> bool:
-        """Doubt a claim, or take it back if it was doubted before; whether the doubt is new."""
+        """Doubt a claim, or take it back if it was doubted; whether another look is due soon."""
         ask = partial(is_needed, entry, self._reader, driver_name=self._driver_name)
         try:
             with watchdog.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):
                 needed = await ask(is_cached=True)
                 is_sure = not needed and entry.doubted and not await ask()
-        except KubeError:  # the next look asks again
-            return False
+        except KubeError:
+            return entry.doubted
         if needed is entry.doubted:
             await self._note(entry, replace(entry, doubted=not needed))
         if not is_sure:
