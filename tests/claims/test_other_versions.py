@@ -23,7 +23,18 @@ def change(node: NodeOnDisk, **changes: Any) -> None:
 
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])
 @pytest.mark.parametrize(
-    "changes", [{"version": 3}, {"metadata": {"npu": 1}}, {"allocation": [{"by": "pool"}]}]
+    "changes",
+    [
+        {"version": 3},
+        {"metadata": {"npu": 1}},
+        {
+            "metadata": {
+                "npu": {"metadata": {"name": "a", "generation": "1"}, "requests": [{"devices": []}]}
+            }
+        },
+        {"allocation": [{"by": "pool"}]},
+        {"devices": [{"device": "npu-2", "family": "Ascend910B", "deviceNodes": {}}]},
+    ],
 )
 async def test_a_record_of_a_newer_version_costs_no_other_claim(
     two_claims: NodeOnDisk,

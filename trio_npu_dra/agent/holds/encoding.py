@@ -134,6 +134,8 @@ class _WireRecord(_WireHolds):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
+        if not all(one.device_nodes or one.device in self.pieces for one in self.devices):
+            raise PydanticCustomError("nodes", "deviceNodes lack those of a device")
         if not all(self.chips.get(device.device) for device in self.devices):
             raise PydanticCustomError("chips", "chips lack those of a device")
         # A pod of a device plugin has no file of its own, a leftover needs none.
@@ -147,7 +149,7 @@ _Holds = TypeVar("_Holds", bound=_WireHolds)
 
 class _WireAbout(_Wire):
     name: str
-    generation: int
+    generation: int = Field(strict=True)  # it is counted on as it is
 
 
 class _WireNamed(_Wire):
