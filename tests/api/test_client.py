@@ -1,5 +1,6 @@
 """The API client, beside the conformance scenarios."""
 
+import socket
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -85,6 +86,20 @@ async def test_a_silent_server_is_unavailable(credentials: Credentials, state: A
             with pytest.raises(Unavailable, match=f"get nodes node-1: {late}"):
                 await client.get(Node, "node-1")
             with pytest.raises(Unavailable, match=f"watch nodes: {late}"):
+                async with client.watch(Node, resource_version="1"):
+                    raise AssertionError
+
+
+async def test_a_server_that_refuses_connections_is_said_to() -> None:
+    """With its address, in the words of the system, of a request and of a watch."""
+    with socket.socket() as bound:  # and does not listen
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        words = rf"no answer from {url}: \[Errno 111\] .*Connection refused$"
+        async with open_client(Credentials(source="test", base_url=url)) as client:
+            with pytest.raises(Unavailable, match=words):
+                await client.get(Node, "node-1")
+            with pytest.raises(Unavailable, match=words):
                 async with client.watch(Node, resource_version="1"):
                     raise AssertionError
 

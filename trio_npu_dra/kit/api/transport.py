@@ -273,6 +273,8 @@ def _reason(error: BaseException) -> str:
     words = type(error).__name__
     cause: BaseException | None = error
     while cause is not None:
+        if isinstance(cause, BaseExceptionGroup):  # of trio: one error for each address
+            cause = cause.exceptions[-1]
         words = str(cause) or words
         cause = cause.__cause__ or cause.__context__  # httpx and httpcore clear the cause of theirs
     return words
