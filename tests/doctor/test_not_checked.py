@@ -10,7 +10,7 @@ import pytest
 from dev.rig.doctor_nodes import Node
 from tests.nobody import closed
 from trio_npu_dra.tools.cli.doctor import exit_code
-from trio_npu_dra.tools.doctor import device_plugins, dra_drivers, own_state
+from trio_npu_dra.tools.doctor import chips, device_plugins, dra_drivers, own_state
 from trio_npu_dra.tools.doctor import kubelet as kubelet_checks
 from trio_npu_dra.tools.doctor.finding import Check, Finding, Level
 
@@ -52,6 +52,17 @@ def test_folders_that_are_out_of_reach_need_root(healthy: Node) -> None:
     assert not [each for each in unseen if "kubelet, and are" in each.action]
     assert "Run it as root, on the node or in the driver's pod." in {one.action for one in unseen}
     assert not [each for each in looks if each.level.value == "problem"]
+
+
+async def test_a_root_of_the_host_that_is_out_of_reach_has_npus_or_not(healthy: Node) -> None:
+    """Nothing ends the command, and no check says that there are none."""
+    found = healthy.places
+    with closed(healthy.root):
+        (driver,) = chips.judge_driver(await chips.look(found))
+    assert (driver.level.value, driver.action) == (
+        "not checked",
+        "Run it as root, on the node or in the driver's pod.",
+    )
 
 
 def test_a_gate_wants_each_check_made_and_all_well(healthy: Node) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -119,7 +120,7 @@ def _find(host_root: Path, folder: Path, name: str) -> Path | None:
         if found is None:
             return None
         path = Path(found)
-    return path if path.is_file() else None
+    return path if os.path.isfile(path) else None  # noqa: PTH113 - false where we may not look
 
 
 def _load_dependencies(host_root: Path, folders: list[Path]) -> None:

@@ -21,11 +21,11 @@ from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.ascend.root_info import ROOT_INFO, read_root_info
 from trio_npu_dra.ascend.single_look import read_board
 from trio_npu_dra.ascend.traits import TRAITS
-from trio_npu_dra.kit.base.errors import HostFileMissing
+from trio_npu_dra.kit.base.errors import HostFileMissing, StorageError
 from trio_npu_dra.tools.doctor import addresses
 from trio_npu_dra.tools.doctor.addresses import Addresses
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
-from trio_npu_dra.tools.doctor.places import Places, listed
+from trio_npu_dra.tools.doctor.places import Places, inside, listed, not_read
 from trio_npu_dra.tools.doctor.programs import cgroup, command
 
 _PATIENCE_SECONDS: Final = 60.0
@@ -57,6 +57,7 @@ class Chips:
     Attributes:
         has_hardware: Whether the node has Ascend hardware.
         failure: Why the Ascend driver does not answer; empty if it does.
+        unseen: Why we do not know whether there is hardware; None if we know.
         board: What it says.
         missing: Why containers cannot have what they need.
         unfit: Paths of the wrong kind.
@@ -68,6 +69,7 @@ class Chips:
 
     has_hardware: bool
     failure: str = ""
+    unseen: StorageError | None = None
     board: Board = EMPTY_BOARD
     missing: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
@@ -105,7 +107,7 @@ async def look(places: Places) -> Chips:
     except LibraryMissing as error:
         return Chips(has_hardware=has_hardware, failure=str(error))
     if dcmi is None:
-        return Chips(has_hardware=has_hardware)
+        return Chips(has_hardware=has_hardware, unseen=_unseen(host))
     with trio.move_on_after(_PATIENCE_SECONDS):
         async with open_worker() as worker:
             return await _ask(worker, dcmi, places, Chips(has_hardware=has_hardware))
@@ -113,6 +115,14 @@ async def look(places: Places) -> Chips:
         has_hardware=has_hardware,
         failure=f"{dcmi.library_path} has not answered for {_PATIENCE_SECONDS:.0f} s",
     )
+
+
+def _unseen(host: Host) -> StorageError | None:
+    try:
+        inside(host.dev_root)
+    except StorageError as error:
+        return error
+    return None
 
 
 async def _ask(worker: DcmiWorker, dcmi: Dcmi, places: Places, found: Chips) -> Chips:
@@ -182,6 +192,9 @@ def judge_driver(found: Chips) -> Iterator[Finding]:
         )
         return
     board = found.board
+    if found.unseen is not None:
+        yield not_read(found.unseen)
+        return
     if not board.chips and not found.has_hardware:
         yield ok("this node has neither Ascend NPUs nor an Ascend driver")
         return
