@@ -63,17 +63,6 @@ def answered(event: Object) -> datetime:
     return datetime.fromisoformat(event["stageTimestamp"])
 
 
-def test_a_node_is_the_template_of_its_kind(driver: Driver) -> None:
-    """The driver's pod may read its pool; the API server takes what is left of it as slices."""
-    told = driver.execute("npu-dra", "template", "--from-node", driver.cluster.node.name)
-    (template,) = yaml.safe_load_all(told)
-    for device in template["spec"]["devices"]:
-        whole = driver.devices()[device["name"]]
-        assert device["attributes"].items() < whole["attributes"].items()
-        assert device["capacity"] == whole["capacity"]
-    driver.cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=told)
-
-
 @pytest.mark.every_version
 def test_slice_says_what_the_guides_sample_says(driver: Driver, notes: list[str]) -> None:
     """Every field of the guide's sample is there with its value, our node's name in it.
