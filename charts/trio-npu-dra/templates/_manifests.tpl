@@ -6,6 +6,7 @@ in the chart too.
 
 {{- /*
 The objects of a file, as `objects`, with this release's namespace and folders of the node.
+The kubelet has its folder for device plugins where it is, whatever its `--root-dir`.
 Takes a list of the root and the name of the file below manifests/.
 */ -}}
 {{- define "npu-dra.read" -}}
@@ -16,6 +17,7 @@ Takes a list of the root and the name of the file below manifests/.
 {{- end -}}
 {{- $text = $text | replace "ascend-dra" $root.Release.Namespace
     | replace "/var/lib/kubelet" $root.Values.kubelet.directory
+    | replace (printf "%s/device-plugins" $root.Values.kubelet.directory) "/var/lib/kubelet/device-plugins"
     | replace "/etc/cdi" $root.Values.cdi.directory
     | replace "ascend-npu-dra-kubeletplugin" (include "npu-dra.name" $root) -}}
 objects:
