@@ -84,8 +84,8 @@ class DevicesFile:
         if write_spec(path, spec):
             log.info("CDI file written", extra={"path": str(path), "devices": list(devices)})
 
-    def keep(self, devices: Mapping[str, HeldDevice]) -> None:
-        """Write the file; log a problem once while it lasts."""
+    def keep(self, devices: Mapping[str, HeldDevice]) -> bool:
+        """Write the file, and return whether that worked; log a problem once while it lasts."""
         problem = ""
         try:
             self.write(devices)
@@ -94,3 +94,4 @@ class DevicesFile:
         if problem and problem != self._problem:
             log.error("CDI file of the devices cannot be written", extra={"problem": problem})
         self._problem = problem
+        return not problem

@@ -22,6 +22,7 @@ class ResourceDevice:
     chip: Chip  # the chip that it is, or is a part of
     share: int | None = None  # its number, if it is a share of the chip
     partition: Partition | None = None  # if it is a partition of the chip
+    has_files: bool = True  # whether its containers can have what they need of the host
 
     @classmethod
     def of_entry(cls, entry: Entry) -> Self | None:
@@ -69,7 +70,8 @@ class ResourceDevice:
     def is_healthy(self) -> bool:
         """Whether new pods may get it; not if its chip's health cannot be read."""
         is_lost = self.partition is not None and self.partition.vnpu not in self.chip.vnpus
-        return not (self.chip.gone or is_lost) and self.chip.health.state is HealthState.HEALTHY
+        is_there = self.has_files and not (self.chip.gone or is_lost)
+        return is_there and self.chip.health.state is HealthState.HEALTHY
 
     @property
     def held(self) -> HeldDevice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -68,6 +68,7 @@ class NodePlugins:
     _unclear: Observable[tuple[Chip, ...]] = field(
         init=False, default_factory=lambda: Observable(())
     )
+    _has_file: Observable[bool] = field(init=False, default_factory=lambda: Observable(True))
     _warned: set[str] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
@@ -111,7 +112,7 @@ class NodePlugins:
             )
             await nursery.start(derive, self._unclear, self._find_unclear, *sources)
             await self._find_unused()
-            await nursery.start(derive, self.devices, self._divide, *sources)
+            await nursery.start(derive, self.devices, self._divide, *sources, self._has_file)
             await nursery.start(derive, self.waiting, self._explain, *sources, self._unclear)
             nursery.start_soon(self._keep_finding_unused)
             nursery.start_soon(self._keep_file)
@@ -137,7 +138,7 @@ class NodePlugins:
             log.warning("NPUs of pods cannot be shared yet", extra={"problem": str(error)})
 
     def _divide(self) -> DevicesByResource:
-        return assignment.resource_devices(
+        found = assignment.resource_devices(
             self.board.value,
             self.ledger.holds.value,
             self.selection,
@@ -145,6 +146,12 @@ class NodePlugins:
             unused=self._unused.value,
             partitioning=self.partitioning.value,
         )
+        # The kubelet refuses a pod for good whose allocation fails; for healthy devices it waits.
+        has_files = self._has_file.value
+        return {
+            resource: tuple(replace(device, has_files=has_files) for device in devices)
+            for resource, devices in found.items()
+        }
 
     def _find_unclear(self) -> tuple[Chip, ...]:
         return assignment.unclear(
@@ -211,7 +218,8 @@ class NodePlugins:
 
     async def _keep_file(self) -> None:
         while True:
-            await disk.run(partial(self._file.keep, self._file_content()))
+            content = self._file_content()
+            self._has_file.set(await disk.run(partial(self._file.keep, content)))
             await trio.sleep(_FILE_SECONDS)
 
     def _file_content(self) -> dict[str, HeldDevice]:
