@@ -121,7 +121,7 @@ def _unseen(host: Host) -> StorageError | None:
     try:
         inside(host.dev_root)
     except StorageError as error:
-        return error
+        return None if isinstance(error.__cause__, FileNotFoundError) else error
     return None
 
 
