@@ -205,6 +205,10 @@ def test_no_file_at_all(host: Node) -> None:
     assert said(host, "containerd://1.7.29") == [("problem", "CDI is off in containerd")]
 
 
+CRI = "unix:///run/containerd/containerd.sock"
+DOCKER = "unix:///var/run/cri-dockerd.sock"
+
+
 @pytest.mark.parametrize(
     ("runtime", "endpoint", "other"),
     [
@@ -212,7 +216,10 @@ def test_no_file_at_all(host: Node) -> None:
         ("isulad://2.1.5", "", "isulad://2.1.5"),
         ("", "unix:///var/run/cri-dockerd.sock", "unix:///var/run/cri-dockerd.sock"),
         ("", "unix:///var/run/isulad.sock", "unix:///var/run/isulad.sock"),
+        ("", "unix:///run/iSulad.sock", "unix:///run/iSulad.sock"),
+        ("", "/run/docker.sock", "/run/docker.sock"),
         ("", "unix:///run/k3s/containerd/containerd.sock", ""),
+        ("", "unix:///run/docker/containerd/containerd.sock", ""),
         ("containerd://2.1.6", "unix:///var/run/cri-dockerd.sock", ""),  # of another kubelet
     ],
 )
@@ -226,6 +233,14 @@ def test_pods_of_other_runtimes_have_no_npus(
     host.write("var/lib/kubelet/config.yaml", f"containerRuntimeEndpoint: '{endpoint}'\n")
     found = said(host, runtime)
     assert found == [expected if other else ("ok", "containerd")]
-    host.write("var/lib/kubelet/config.yaml", "")
-    host.run_program(20, "/usr/bin/kubelet", f"--container-runtime-endpoint={endpoint}")
-    assert said(host, runtime) == found
+    flag = "--container-runtime-endpoint"
+    host.write("var/lib/kubelet/config.yaml", f"containerRuntimeEndpoint: {DOCKER}\n")
+    host.run_program(20, "/usr/bin/kubelet", f"{flag}={DOCKER}", f"{flag}={endpoint or CRI}")
+    assert said(host, runtime) == found, "the last flag wins"
+
+
+def test_a_runtime_of_a_name_that_nobody_knows_is_not_checked(host: Node) -> None:
+    """It may be a link to containerd's socket."""
+    host.write(FILE, "version = 3\n")
+    host.run_program(20, "/usr/bin/kubelet", "--container-runtime-endpoint=/run/cri.sock")
+    assert [level for level, _ in said(host)] == ["not checked", "ok"]

@@ -63,12 +63,12 @@ def _problems(socket: Path | None, gates_off: Iterable[str], version: str) -> It
 
 def runtime_endpoints(places: Places) -> list[str]:
     """The sockets of the container runtimes that kubelets of this node were told to use."""
-    found = [
+    flags = [
         program.flag("--container-runtime-endpoint") for program in programs(places, "kubelet")
     ]
     configs, _ = _configs(places)
-    found += (str(config.get("containerRuntimeEndpoint") or "") for config in configs.values())
-    return [endpoint for endpoint in dict.fromkeys(found) if endpoint]
+    said = (str(config.get("containerRuntimeEndpoint") or "") for config in configs.values())
+    return [one for one in dict.fromkeys(flags if any(flags) else said) if one]
 
 
 def _gates_off(places: Places) -> tuple[list[str], str]:
@@ -91,7 +91,7 @@ def _configs(places: Places) -> tuple[dict[str, Mapping[str, Any]], str]:
     for path in files or [_CONFIG]:
         try:
             config = yaml.safe_load(places.read(path) or b"")
-        except (StorageError, yaml.YAMLError) as error:
+        except Exception as error:  # noqa: BLE001 - PyYAML's are of many types, as for a wrong date
             unread = f"{path}: {error}"
         else:
             found[path] = config if isinstance(config, dict) else {}

@@ -23,12 +23,13 @@ class Program:
     words: tuple[str, ...]
 
     def flag(self, *names: str) -> str:
-        """The value of a flag, given as `--name=value` or `--name value`; empty without it."""
+        """The value of a flag, `--name=value` or `--name value`, the last one; empty without it."""
+        found = ""
         for position, word in enumerate(self.words):
             name, equals, value = word.partition("=")
             if name in names:
-                return value if equals else "".join(self.words[position + 1 : position + 2])
-        return ""
+                found = value if equals else "".join(self.words[position + 1 : position + 2])
+        return found
 
 
 def programs(places: Places, name: str) -> Iterator[Program]:

@@ -32,8 +32,10 @@ _CRIO_MORE: Final = "/etc/crio/crio.conf.d/*.conf"
 _DOCKER_FILE: Final = "/etc/docker/daemon.json"
 
 _SCHEMES: Final = {CONTAINERD: "containerd://", CRIO: "cri-o://"}
-_OTHERS: Final = re.compile("docker(d|shim)|isula")
-"""Words in the paths of the sockets of runtimes that are not among them."""
+_OTHERS: Final = re.compile("docker|isula")
+"""Words in the names of the sockets of runtimes that are not among them."""
+_OURS: Final = re.compile("containerd|cri-?o")
+"""Words in the paths of the sockets of those that are."""
 _VERSION: Final = re.compile(r"\w+://v?(\d+)\.(\d+)")
 _FIRST_WITH_CDI: Final = (1, 7)
 _FIRST_WITH_CDI_ON: Final = (2, 0)
@@ -53,6 +55,8 @@ def check(places: Places, runtime: str) -> Iterator[Finding]:
             "may run without their NPU, and without an error",
             "Use containerd 1.7 or newer, or CRI-O, on nodes with NPUs.",
         )
+    elif not runtime:
+        yield from _about_unknown(places)
     for why in unread:
         yield not_checked(why, "Look there for CDI and the Ascend runtime yourself.")
     used = [
@@ -149,8 +153,23 @@ def _other_runtime(places: Places, runtime: str) -> str:
     """The runtime of the kubelet's pods if it is certainly neither containerd nor CRI-O."""
     if runtime:
         return "" if runtime.startswith(tuple(_SCHEMES.values())) else runtime
-    others = (endpoint for endpoint in runtime_endpoints(places) if _OTHERS.search(endpoint))
-    return next(others, "")
+    return next(
+        (
+            endpoint
+            for endpoint in runtime_endpoints(places)
+            if _OTHERS.search(PurePosixPath(endpoint).name.lower())
+        ),
+        "",
+    )
+
+
+def _about_unknown(places: Places) -> Iterator[Finding]:
+    for endpoint in runtime_endpoints(places):
+        if not _OURS.search(endpoint):
+            yield not_checked(
+                f"what serves {endpoint}, with which the kubelet starts pods, is not known",
+                "See that it is containerd 1.7 or newer, or CRI-O.",
+            )
 
 
 # --- judging -------------------------------------------------------------------------------------
