@@ -198,6 +198,30 @@ async def test_chips_that_give_one_die_id_have_their_own_faults_while_either_is_
         await look()
 
 
+async def test_a_chip_that_says_that_it_is_no_npu_is_gone_only_when_it_leaves_the_bus(
+    simulated: SimulatedBoard, worker: DcmiWorker, host: Host
+) -> None:
+    """Else a wrong answer in two lists evicted its pods, though it works."""
+
+    class Posing(Dcmi):
+        is_posing = False
+
+        def is_npu(self, chip: ChipRef) -> bool:
+            return super().is_npu(chip) and not (self.is_posing and chip.ids[0] == 5)
+
+    dcmi = Posing.load(simulated.root)
+    dcmi.init()
+    first = board = await discover(worker, dcmi, host)
+    dcmi.is_posing = True
+    for _ in range(3):
+        board = await discover(worker, dcmi, host, known=board)
+        assert board.chips == first.chips
+        assert "card 5 device 0: it says that it is no NPU" in board.unanswered[0]
+    (simulated.sysfs_root / "bus/pci/devices/0000:41:00.0").rename(simulated.root / "away")
+    board = await discover(worker, dcmi, host, known=board)
+    assert [chip.name for chip in board.chips if chip.gone] == ["npu-5"]
+
+
 class Slip(Dcmi):
     """A library that misreads npu-3.
 

@@ -145,6 +145,13 @@ class _Silent:
         known = self._known.by_name.get(chip.name)
         return known if known is not None and known.ref == chip.ref and not known.gone else None
 
+    def is_known(self, ref: ChipRef) -> bool:
+        """Whether there was a chip of this name, which has not left."""
+        return any(
+            chip.ref == ref and not chip.gone and not has_left_bus(chip, self.on_bus)
+            for chip in self._known.chips
+        )
+
     def _warn_unanswered(self, message: str, line: str) -> None:
         self.lines.append(line)
         if line not in self._known.unanswered:
@@ -238,6 +245,8 @@ async def _identify_all(
                 continue
             if chip is not None:
                 found.append(chip)
+            elif silent.is_known(ref):
+                silent.add(ref, f"{ref}: it says that it is no NPU, and was one before")
     return found
 
 
