@@ -3,11 +3,13 @@
 import os
 import signal
 import socket
+import threading
 from contextlib import suppress
 from functools import partial
 
 import pytest
 import trio
+import trio.testing
 
 from dev.rig.agent import running_agent
 from dev.rig.notified import Call, Calls
@@ -17,6 +19,7 @@ from tests.observe.browser import get
 from tests.reliability.points import SYSTEM_CALLS, Points
 from trio_npu_dra.agent.control.client import ask_all
 from trio_npu_dra.kit.api.objects import ResourceSlice
+from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.grpc import RpcError
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
     Claim,
@@ -32,9 +35,12 @@ QUICKLY = {
     "trio_npu_dra.agent.daemon.nursery.END_SECONDS": 1.0,
 }
 
+LOOKS = {"readlink": 0, "readlinkat": 1}
+"""Calls that look at files of the host, and which argument has the path."""
+
 
 class Stall:
-    """Keeps a daemon waiting in each rename to a path with a word."""
+    """Keeps a daemon waiting in each rename or look at a path with a word."""
 
     def __init__(self, rig: Rig) -> None:
         self.word = ""
@@ -55,6 +61,9 @@ class Stall:
                 calls.allow(call)
 
     def _is_meant(self, call: Call) -> bool:
+        if call.name in LOOKS:
+            path = call.memory(call.arguments[LOOKS[call.name]], 4096)
+            return self.word.encode() in path.partition(b"\0")[0]
         return call.name.startswith("rename") and self.word in self._points.name(call)
 
 
@@ -108,6 +117,52 @@ async def test_probes_health_taints_and_a_stop_go_on(
         assert ("the stop is cut off" in agent.log.read_text()) is not comes_back
         nursery.cancel_scope.cancel()
     calls.close()
+
+
+async def test_a_file_of_the_host_keeps_only_the_prepare_waiting_that_looks_at_it(
+    rig: Rig,
+) -> None:
+    """Also one that is repeated, as after a restart of the kubelet; it is answered afterwards."""
+    calls, stall = Calls((*SYSTEM_CALLS, *LOOKS)), Stall(rig)
+    answers: list[NodePrepareResourceResponse] = []
+    repairing = {"trio_npu_dra.agent.claims.repair._INTERVAL": 0.1}
+    async with (
+        trio.open_nursery() as nursery,
+        running_agent(rig, calls=calls.filter, constants=QUICKLY | repairing) as agent,
+    ):
+        nursery.start_soon(stall.watch, calls)
+        await agent.listening(rig.registration)
+        async with open_kubelet(rig.registration) as kubelet:
+            await rig.published()
+            claim = rig.claim("a", "npu-0")
+            await prepare(kubelet, claim, answers)
+            stall.word = "/host/usr"
+            (rig.board.root / "usr/changed").touch()
+            nursery.start_soon(prepare, kubelet, claim, answers)
+            await until(lambda: len(stall.kept) == 2)  # the repair's, and that of the prepare
+            assert agent.pid not in {call.thread for call in stall.kept}
+
+            stall.word = ""
+            for call in stall.kept:
+                calls.allow(call)
+            await until(lambda: len(answers) == 2)
+            assert [answer.error for answer in answers] == ["", ""]
+        nursery.cancel_scope.cancel()
+    calls.close()
+
+
+async def test_calls_that_wait_leave_threads_to_others() -> None:
+    """Such as to look up the API server's address."""
+    disk.use_threads()
+    back = threading.Event()
+    async with trio.open_nursery() as nursery:
+        for _ in range(100):
+            nursery.start_soon(disk.run, back.wait)
+        await trio.testing.wait_all_tasks_blocked()
+        others = trio.to_thread.current_default_thread_limiter()
+        taken = others.borrowed_tokens
+        back.set()
+    assert taken == 0
 
 
 def has_taint(rig: Rig) -> bool:

@@ -124,7 +124,7 @@ class ClaimPlanner:
             look = self.look()
         known = self._ready(ref.uid, allocation)
         if known is not None:
-            return ClaimPlan(entry=self.cdi.as_now(known, look.files), is_fresh=False)
+            return await self._known(known, look)
         if look.relies_on_holds(allocation):
             # Reads the ledger: another instance may have released the hold.
             await self.ledger.within(lambda: None)
@@ -137,7 +137,11 @@ class ClaimPlanner:
             await self.ledger.within(lambda: None)
             if (known := self._ready(ref.uid, allocation)) is None:
                 raise
-            return ClaimPlan(entry=self.cdi.as_now(known, look.files), is_fresh=False)
+            return await self._known(known, look)
+
+    async def _known(self, entry: Entry, look: Look) -> ClaimPlan:
+        entry = await disk.run(lambda: self.cdi.as_now(entry, look.files))
+        return ClaimPlan(entry=entry, is_fresh=False)
 
     def _ready(self, uid: str, allocation: tuple[Allocated, ...]) -> Entry | None:
         """The claim's entry, if it answers for the allocation and its device nodes exist."""

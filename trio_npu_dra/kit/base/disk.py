@@ -20,6 +20,7 @@ STALL_SECONDS: Final = 5.0
 _OUT: Final[trio.lowlevel.RunVar[dict[object, float] | None]] = trio.lowlevel.RunVar(
     "disk calls, and since when", None
 )
+_THREADS: Final = trio.CapacityLimiter(40)  # our own: those that wait keep no others from theirs
 
 
 def use_threads() -> None:
@@ -35,7 +36,7 @@ async def run(function: Callable[[], T]) -> T:
     call = object()
     out[call] = trio.current_time()
     try:
-        return await trio.to_thread.run_sync(function)
+        return await trio.to_thread.run_sync(function, limiter=_THREADS)
     finally:
         del out[call]
 
