@@ -4,7 +4,10 @@ import io
 import json
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -96,3 +99,20 @@ def test_what_nobody_reads_is_dropped_and_counted(*, is_blocking: bool) -> None:
         logging.getLogger("x").info("again")
         assert next(lines)["message"] == "again"
         stream.drain()
+
+
+def test_without_standard_error_no_line_goes_to_the_file_that_gets_its_number(
+    tmp_path: Path,
+) -> None:
+    """A service manager may close it."""
+    other = tmp_path / "record"
+    program = f"""
+import logging
+from trio_npu_dra.kit.base import log_thread, logs
+with open({str(other)!r}, "w") as file:
+    assert file.fileno() == 2
+    logs.configure("info", "auto", log_thread.standard_error())
+    logging.info("a line")
+"""
+    subprocess.run(["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, program], check=True)
+    assert other.read_text() == ""

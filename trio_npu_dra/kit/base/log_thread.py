@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, TextIO
 
 LIMIT: Final = 1 << 20
@@ -25,12 +26,14 @@ EXIT_SECONDS: Final = 2.0
 _PAUSE_SECONDS: Final = 1.0  # after an error, such as a disk that is full
 
 
-def standard_error() -> TextIO:
+def standard_error() -> "TextIO | ThreadedStream":
     """From now on, and until the process ends, nothing waits for the reader of standard error.
 
     What goes to `sys.stderr` waits for the thread. Where standard output or error is a pipe or a
     file, what C code writes there directly is dropped if it cannot be written at once.
     """
+    if sys.stderr is None:  # closed: some other file gets its descriptor
+        return Path(os.devnull).open("w", encoding="utf-8")
     if sys.stderr is sys.__stderr__:  # else somebody collects it, such as a test
         for descriptor in (1, 2):
             with suppress(OSError):  # a socket, or closed
