@@ -283,3 +283,17 @@ def test_an_answer_without_an_id_is_none(tmp_path: Path) -> None:
         dcmi.logic_id(ChipRef(0, 0))
     with pytest.raises(NotReady, match="without an id"):
         dcmi.physical_id(0)
+
+
+def test_an_address_with_a_mask_that_is_none_is_no_answer(tmp_path: Path) -> None:
+    """Rather than an error of Python's, which would end the daemon."""
+    source = """
+    int dcmi_get_device_ip(int card, int device, int type, int id, char *ip, char *mask) {
+        ip[0] = 10;
+        mask[0] = 1; /* 1.0.0.0 */
+        return 0;
+    }
+    """
+    compile_library(driver_folder(tmp_path) / "libdcmi.so", source)
+    with pytest.raises(DcmiError, match="no network mask"):
+        Dcmi.load(tmp_path).address(ChipRef(0, 0), 4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ipaddress import NetmaskValueError, ip_address, ip_interface
+from ipaddress import ip_address, ip_interface
 from typing import Final
 
 from trio_npu_dra.ascend.dcmi import _functions as f
@@ -42,7 +42,7 @@ class RocePortCalls(Calls):
         network = _address(mask, 4) if version == 4 else mask.u_addr[0]
         try:
             found = ip_interface(f"{_address(ip, version)}/{network}")
-        except NetmaskValueError as error:
+        except ValueError as error:
             raise DcmiError(0, self._name(f.ADDRESS), f"no network mask: {error}") from error
         return found if is_reachable(found) else None
 
