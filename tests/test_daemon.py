@@ -10,6 +10,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from dev.rig.agent import running_agent
 from dev.rig.parts import DRIVER, NODE, Rig
 from dev.rig.waiting import HANG_SECONDS, until
 from trio_npu_dra.agent import daemon
@@ -335,6 +336,15 @@ async def test_hardware_without_a_driver_is_one_clear_error(rig: Rig) -> None:
 
     with pytest.raises(LibraryMissing, match=r"libdcmi\.so cannot be loaded: looked in"):
         await daemon.run(settings)
+
+
+async def test_a_crash_in_the_library_leaves_lines(rig: Rig) -> None:
+    """Such as SIGBUS, when it is overwritten while it is in use."""
+    async with running_agent(rig) as agent:
+        await agent.listening(rig.registration)
+        os.kill(agent.pid, signal.SIGBUS)
+        assert await agent.ended() == -signal.SIGBUS
+        assert "Fatal Python error: Bus error" in agent.log.read_text()
 
 
 PAGE = Path("docs/architecture.md").read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 
 import trio
@@ -22,5 +23,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
     settings = Settings.load(vars(arguments), os.environ)
     logs.configure(settings.log_level, settings.log_format, log_thread.standard_error())
+    faulthandler.enable(2)  # of libdcmi.so too, as where it is overwritten while we use it
     trio.run(daemon.run, settings)
     return 0
