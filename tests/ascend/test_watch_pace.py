@@ -65,6 +65,20 @@ async def test_a_chip_that_events_keep_naming_is_let_rest(
     assert paced.asked("health") == [2, 2, 2, 3, 2, 2, 2, 2]
 
 
+async def test_a_chip_that_an_event_names_is_read_before_others_that_are_due(
+    paced: Paced, mock_clock: MockClock
+) -> None:
+    """With calls of seconds it would wait for half a minute."""
+    await paced.start(mock_clock)
+    await paced.jump(1)
+    await paced.jump_into(120, ("health", 0), ("health", 1))
+    await paced.tell(5)
+    paced.dcmi.held[("health", 0)].set()
+    await paced.settle()
+    assert paced.asked("health") == [3, 3, 2, 2, 2, 3, 2, 2]
+    await paced.let_go()
+
+
 async def test_a_driver_that_refuses_is_asked_again_every_sixtieth_time(
     paced: Paced, mock_clock: MockClock, control: BoardControl
 ) -> None:

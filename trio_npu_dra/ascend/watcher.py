@@ -4,7 +4,7 @@ docs/internals/hardware.md says when a chip is read, and what a reading decides.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -228,12 +228,20 @@ class _Watch:
             self.take_events()
             self.mark_due()
             await self.list_if_due()
-            for chip in self.listed.chips:
-                if self.times.is_due(chip.name):
-                    reading = await self.sample(chip)
-                    self.publish(None if reading.pending else self.heard_of(chip))
+            done: set[str] = set()
+            while (chip := self.next_due(done)) is not None:
+                done.add(chip.name)
+                reading = await self.sample(chip)
+                self.publish(None if reading.pending else self.heard_of(chip))
+                self.take_events()
             self.publish()
             self.mark_unsaved()
+
+    def next_due(self, done: Collection[str]) -> Chip | None:
+        """The next of the chips to read in this round, those first that an event names."""
+        due = [chip for chip in self.listed.chips if self.times.is_due(chip.name)]
+        left = (chip for chip in due if chip.name not in done)
+        return min(left, key=lambda chip: chip.name not in self.heard_at, default=None)
 
     def next_step(self) -> float:
         """When the loop must go round without news, on trio's clock."""
