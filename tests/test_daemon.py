@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 from collections import Counter
 from pathlib import Path
@@ -15,7 +16,8 @@ from dev.rig.parts import DRIVER, NODE, Rig
 from dev.rig.waiting import HANG_SECONDS, until
 from trio_npu_dra.agent import daemon
 from trio_npu_dra.agent.cli.main import main
-from trio_npu_dra.ascend.dcmi.errors import LibraryMissing
+from trio_npu_dra.agent.control.client import ask_all
+from trio_npu_dra.ascend import ascend_driver
 from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.objects import Node, ResourceClaim, ResourceSlice
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import (
@@ -328,14 +330,48 @@ async def test_a_node_without_npus_publishes_an_empty_pool(
         nursery.cancel_scope.cancel()
 
 
-async def test_hardware_without_a_driver_is_one_clear_error(rig: Rig) -> None:
-    """A node with NPUs never gets an empty pool, nor a simulated one."""
-    bare = rig.folder / "bare"
-    bare.mkdir()
-    settings = rig.settings.model_copy(update={"host_root": bare})
+@pytest.mark.parametrize("has_hardware", [False, True])
+async def test_an_ascend_driver_that_comes_after_the_daemon_is_found(
+    rig: Rig, caplog: pytest.LogCaptureFixture, *, has_hardware: bool
+) -> None:
+    """Where there is no PCI bus, too. Hardware without a driver never gets an empty pool."""
+    away = rig.board.root / "away"
+    away.mkdir()
+    hidden = [rig.board.root / "usr/local/Ascend"]
+    if not has_hardware:
+        hidden += [rig.board.sysfs_root / "bus", *rig.board.dev_root.glob("*davinci*")]
+    for path in hidden:
+        path.rename(away / path.name)
+    async with rig.registered() as kubelet:
+        if has_hardware:
+            await until(lambda: "NPUs cannot be listed" in caplog.text)
+            assert not rig.api.all(ResourceSlice)
+            folder = rig.settings.plugin_directory
+            (health,) = await trio.to_thread.run_sync(ask_all, folder, "GET", "/health")
+            assert "not been read yet: libdcmi.so cannot be loaded: looked in" in health.text
+        else:
+            assert not (await rig.published()).spec.devices
+        for path in hidden:
+            (away / path.name).rename(path)
+        await until(
+            lambda: any(len(each.spec.devices or ()) == 8 for each in rig.api.all(ResourceSlice))
+        )
+        claim = rig.claim("a", "npu-3")
+        assert (await kubelet.prepare([claim]))[claim.uid].error == ""
 
-    with pytest.raises(LibraryMissing, match=r"libdcmi\.so cannot be loaded: looked in"):
-        await daemon.run(settings)
+
+async def test_a_daemon_whose_library_was_replaced_ends_by_itself(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its container is started again, and has the new one."""
+    monkeypatch.setattr(ascend_driver, "_LOOK_SECONDS", 0.01)
+    library = rig.board.library
+    async with trio.open_nursery() as nursery:
+        await nursery.start(daemon.run, rig.settings)
+        await rig.published()
+        shutil.copy(library, library.with_name("new"))
+        library.with_name("new").rename(library)
+    assert "library was replaced: stopping" in caplog.text
 
 
 async def test_a_crash_in_the_library_leaves_lines(rig: Rig) -> None:

@@ -37,6 +37,16 @@ async def test_a_silent_chip_keeps_its_facts(
 
 
 @on_ub
+async def test_a_device_node_without_a_chip_is_one_that_boots(
+    look: Look, board: Board, host: Host
+) -> None:
+    """There is no PCI bus to tell of it."""
+    assert board.gaps == ()
+    (host.dev_root / "davinci8").symlink_to("/dev/null")
+    assert (await look(board)).gaps == ("accelerator /dev/davinci8 is not listed",)
+
+
+@on_ub
 async def test_a_chip_that_left_is_gone_and_others_close_up(
     look: Look, board: Board, dcmi: Dcmi, control: BoardControl
 ) -> None:

@@ -15,7 +15,7 @@ from tests.ascend.test_chip_faults import LINK
 from tests.ascend.watching import BUSINESS, MINOR, NEVER
 from trio_npu_dra.ascend.dcmi.types import Assertion
 from trio_npu_dra.ascend.faults import CARD_DROPPED
-from trio_npu_dra.ascend.model import EMPTY_BOARD, FaultLevel
+from trio_npu_dra.ascend.model import FaultLevel
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.lab.simulator import BoardControl, Severity
 
@@ -171,20 +171,37 @@ async def test_a_chip_that_drops_without_an_event_is_missed_in_the_next_interval
     assert paced.codes(3) == []
 
 
-async def test_a_library_that_cannot_start_is_asked_ever_more_rarely(
+async def test_a_library_that_cannot_start_is_asked_in_each_interval(
     paced: Paced, mock_clock: MockClock, control: BoardControl
 ) -> None:
-    """Not without a pause."""
-    paced.watching.interval = 1.0
+    """For however long: all pods of the node wait for it, and the Board says why."""
     control.set_return_code("dcmi_init", -8012)
     paced.begin(mock_clock)
-    for pause, times in ((0, 1), (1, 2), (1, 2), (1, 3)):
-        await paced.jump(pause)
+    for times in range(1, 20):
+        await paced.jump(10 if times > 1 else 0)
         assert paced.dcmi.asked["init", NODE] == times
-    assert paced.board is EMPTY_BOARD
+    assert not paced.board.is_read
+    (why,) = paced.board.gaps
+    assert why.startswith("the NPUs have not been read yet: dcmi_init returned -8012")
     control.release("dcmi_init")
-    await paced.jump(4)
+    await paced.jump(10)
     assert len(paced.board.chips) == 8
+    assert paced.board.gaps == ()
+
+
+async def test_a_start_that_takes_longer_than_its_deadline_is_one(
+    paced: Paced, mock_clock: MockClock
+) -> None:
+    """The library is not started a second time, which would take as long again."""
+    paced.begin(mock_clock)
+    await paced.jump_into(0, "init")
+    for _ in range(7):
+        await paced.jump(10)
+    assert "gave no answer in 60 s" in paced.board.gaps[0]
+    await paced.let_go()
+    await paced.jump(10)
+    assert len(paced.board.chips) == 8
+    assert paced.dcmi.asked["init", NODE] == 1
 
 
 async def test_a_recovery_ahead_of_the_list_is_followed_up_after_a_second(

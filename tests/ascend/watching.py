@@ -35,6 +35,7 @@ class Watching:
         self.heard = Observable(0)  # how many events came
         self.faults = NodeFaults(None)
         self.interval = 0.02
+        self.patience = 20.0
         self.known = EMPTY_BOARD
         self.division = DivisionPoll()
         self._nursery = nursery
@@ -53,9 +54,10 @@ class Watching:
             division=self.division,
             on_event=lambda _: self.heard.set(self.heard.value + 1),
         )
-        with trio.fail_after(20):
+        with trio.fail_after(self.patience):
             await self._nursery.start(run)
-            await self.status.wait_until(lambda status: status != WatchStatus())
+            if self.board.value.chips:
+                await self.status.wait_until(lambda status: status != WatchStatus())
 
     async def restarted(self, faults: NodeFaults) -> Watching:
         """Another watcher of the board, with only these faults of the past."""

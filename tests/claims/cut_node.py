@@ -42,7 +42,7 @@ class CutNode(PartitionedNode):
 
     control: BoardControl
     worker: DcmiWorker
-    dcmi: Dcmi | None
+    dcmi: Dcmi
     division: DivisionPoll = field(default_factory=DivisionPoll)
 
     def driver(self, patience: Patience = AT_ONCE, *, vnpus: type[Vnpus] = Vnpus) -> Instance:

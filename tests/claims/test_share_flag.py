@@ -193,13 +193,10 @@ def test_neither_observers_nor_partitions_need_the_flag(driver: Driver) -> None:
     assert not step.is_needed(replace(partition, devices=devices))
 
 
-@pytest.mark.parametrize("is_known", [False, True])
-async def test_a_flag_is_not_set_before_the_chips_are_known(driver: Driver, is_known: bool) -> None:
-    """Nor where the library never came up."""
-    flags = None if is_known else driver.flags
-    if not is_known:
-        driver.node.board.set(EMPTY_BOARD)
-    step = ShareFlagStep(driver.ledger, driver.cdi, driver.node.board, flags)
+async def test_a_flag_is_not_set_before_the_chips_are_known(driver: Driver) -> None:
+    """Its claim waits for them."""
+    driver.node.board.set(EMPTY_BOARD)
+    step = ShareFlagStep(driver.ledger, driver.cdi, driver.node.board, driver.flags)
     with pytest.raises(DevicesUnknown):
         await step.do(entry("uid-a"))
 

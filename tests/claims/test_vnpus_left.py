@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.claims.cut_node import CutNode
 from tests.claims.instance import Instance
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import HolderKind
+from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import open_worker
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip
 from trio_npu_dra.ascend.offers import Offer
@@ -193,7 +195,7 @@ async def test_a_claim_ends_on_a_node_whose_ascend_driver_does_not_start(
             driver = cut.driver()
         else:  # a kernel came up for which there is no Ascend driver
             cut.disk.reboot()
-            driver = replace(cut, worker=worker, dcmi=None).driver()
+            driver = replace(cut, worker=worker, dcmi=Dcmi.at(Path("/nowhere"))).driver()
         await driver.look()
         assert await driver.unprepare("a") == ""
     assert len(cut.templates()) == 1

@@ -29,7 +29,7 @@ from trio_npu_dra.ascend.chip_faults import ChipFaults
 from trio_npu_dra.ascend.dcmi._library import Library
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError
-from trio_npu_dra.ascend.dcmi.types import ChipRef, FaultEvent, ignore_call
+from trio_npu_dra.ascend.dcmi.types import ChipRef, FaultEvent
 from trio_npu_dra.ascend.dcmi.worker import open_worker
 from trio_npu_dra.ascend.discovery import discover
 from trio_npu_dra.ascend.faults import packaged_table
@@ -91,7 +91,7 @@ class Answering:
 
     def __init__(self, path: Path) -> None:
         self.cdll = ctypes.CDLL(str(path))
-        self._library = Library(self.cdll, str(path), ignore_call)
+        self._library = Library(path.parent, {"LD_LIBRARY_PATH": str(path.parent)}).load()
         self._fed = b""
 
     @property

@@ -262,6 +262,17 @@ async def test_readiness_lists_what_is_missing(rig: Rig) -> None:
             assert await get(rig.http_port, "/readyz") == (200, "ok\n")
 
 
+async def test_readiness_says_why_npus_are_not_known(rig: Rig) -> None:
+    """Until the library answers."""
+    with rig.board.control() as control:
+        control.set_return_code("dcmi_init", -8012)
+        async with rig.registered():
+            status, body = await get(rig.http_port, "/readyz")
+            control.release("dcmi_init")
+    assert status == 503
+    assert "the NPUs have not been read yet: dcmi_init returned -8012" in body
+
+
 async def test_a_node_whose_library_has_no_chip_is_ready(rig: Rig) -> None:
     """Its pool is empty; what is on the bus is asked for again."""
     with rig.board.control() as control:

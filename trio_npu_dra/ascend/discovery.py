@@ -103,9 +103,13 @@ def without_cards(host: Host, known: Board, reason: str) -> Board:
 
 
 def unlisted_accelerators(found: Iterable[Chip], host: Host) -> tuple[str, ...]:
-    """Accelerators on the bus without a chip; none if a chip's address is not known."""
-    listed = {chip.pci_bus_id for chip in found if chip.is_listed}
-    return () if None in listed else tuple(sorted(set(host.accelerators()) - listed))
+    """Accelerators on the bus without a chip; device nodes, if a chip's address is not known."""
+    listed = [chip for chip in found if chip.is_listed]
+    addresses = {chip.pci_bus_id for chip in listed}
+    if None in addresses:
+        nodes = {f"/dev/{name}" for name, _ in host.npu_nodes()}
+        return tuple(sorted(nodes - {chip.device_node for chip in listed}))
+    return tuple(sorted(set(host.accelerators()) - addresses))
 
 
 def has_left_bus(chip: Chip, on_bus: Collection[str]) -> bool:

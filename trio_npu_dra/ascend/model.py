@@ -322,10 +322,11 @@ class Board:
         vnpu_mode: None if the Ascend driver does not report it.
         unanswered: A line for each card or chip that is listed but could not be read, wholly or in
             part; one whose identity could not be read is in *chips* only if it was known before.
-        unlisted_accelerators: PCI addresses that the Ascend driver does not list: they may be
-            booting.
+        unlisted_accelerators: PCI addresses, or device nodes where chips have none, that the Ascend
+            driver does not list: they may be booting.
         heard_at: `time.monotonic()` of the fault event that changed this Board; None if something
             else did. Not compared.
+        is_read: Whether the library has listed the cards, or there is no Ascend hardware.
     """
 
     chips: tuple[Chip, ...] = ()
@@ -336,6 +337,7 @@ class Board:
     unanswered: tuple[str, ...] = ()
     unlisted_accelerators: tuple[str, ...] = ()
     heard_at: float | None = field(default=None, compare=False)
+    is_read: bool = True
 
     @cached_property
     def by_name(self) -> dict[str, Chip]:
@@ -352,3 +354,6 @@ class Board:
 
 
 EMPTY_BOARD = Board()
+
+UNREAD_BOARD = Board(unanswered=("the NPUs have not been read yet",), is_read=False)
+"""What is known before the library was asked."""

@@ -13,22 +13,22 @@ from trio_npu_dra.kit.base.observable import Observable
 
 
 async def is_any_occupied(
-    worker: DcmiWorker, dcmi: Dcmi | None, board: Observable[Board], nodes: Collection[str]
+    worker: DcmiWorker, dcmi: Dcmi, board: Observable[Board], nodes: Collection[str]
 ) -> bool:
     """Whether a process uses one of some chips, or a container one of some partitions.
 
     They are named by their host device nodes. One that cannot be read, or asked now, counts as in
-    use; a chip that is gone, or that the Board lacks, does not. While the Board is empty, the
-    library has not started yet; without a library there are no processes.
+    use; a chip that is gone, or that the Board lacks, does not. A Board without chips says whether
+    they are not known yet or there are none.
     """
-    if dcmi is None:
-        return False
     named = [
         chip
         for chip in board.value.chips
         if not chip.gone and not {chip.device_node, *map(vnpu_node, chip.vnpus)}.isdisjoint(nodes)
     ]
-    if not board.value.chips or any(chip.unlisted for chip in named):
+    if not board.value.chips:
+        return bool(board.value.gaps)
+    if any(chip.unlisted for chip in named):
         return True
     try:
         for chip in named:

@@ -41,7 +41,7 @@ class Vnpus:
     def __init__(
         self,
         worker: DcmiWorker,
-        dcmi: Dcmi | None,
+        dcmi: Dcmi,
         board: Observable[Board],
         *,
         division: DivisionPoll,
@@ -88,7 +88,6 @@ class Vnpus:
             DcmiError: They cannot be read.
         """
         chip = self._chip(node)
-        assert self._dcmi is not None, "without a library there is no chip"
         return await self._worker.call(self._dcmi.processes, chip.ref, device=chip.ref)
 
     async def create(self, node: str, template: str, vnpu: int) -> int:
@@ -175,7 +174,6 @@ class Vnpus:
         self, node: str, function: Callable[[Dcmi, ChipRef, *Ts], T], *arguments: *Ts
     ) -> T:
         chip = self._chip(node)
-        assert self._dcmi is not None, "without a library there is no chip"
         return await self._worker.call(
             function,
             self._dcmi,

@@ -21,7 +21,7 @@ from trio_npu_dra.ascend.health import read_chip
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.listing import Listing
-from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip, ChipNetwork
+from trio_npu_dra.ascend.model import EMPTY_BOARD, UNREAD_BOARD, Board, Chip, ChipNetwork
 from trio_npu_dra.ascend.offers import not_offered
 from trio_npu_dra.ascend.port_watch import PortWatch
 from trio_npu_dra.ascend.read_schedule import QUIET_INTERVALS, ReadSchedule
@@ -77,15 +77,10 @@ async def watch_board(
         on_event=on_event,
     )
     await watch.at_start(known)
-    log.info(
-        "NPUs found",
-        extra={"npus": len(board.value.chips), "ascend_driver": board.value.driver_version},
-    )
     task_status.started()
-    await watch.subscription.ask()
     follow = partial((division or DivisionPoll()).follow, host, looks=QUIET_INTERVALS)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch.subscription.keep_asking)
+        nursery.start_soon(watch.subscribe)
         nursery.start_soon(watch.wake_on_release)
         nursery.start_soon(watch.ports.follow, interval_seconds)
         nursery.start_soon(follow, watch.read_division, interval_seconds)
@@ -134,12 +129,23 @@ class _Watch:
         )
 
     async def at_start(self, known: Board) -> None:
-        """Wait until the library lists the cards, and read all chips."""
+        """Wait until the library lists the cards, which the Board says, and read all chips."""
         listed = await self.listing.read(known)
         while listed is None:
-            await trio.sleep_until(self.listing.retry_at)
-            listed = await self.listing.read(known)
+            why = f"the NPUs have not been read yet: {self.listing.failure}"
+            self.board.set(replace(UNREAD_BOARD, unanswered=(why,)))
+            await trio.sleep(self.interval)
+            if self.listing.is_due(known):
+                listed = await self.listing.read(known)
         await self.read_listed(listed, since=self.listed)
+
+    async def subscribe(self) -> None:
+        """Ask for events, once there are chips that can send some, until events come."""
+        board = await self.board.wait_until(lambda board: bool(board.chips))
+        found = {"npus": len(board.chips), "ascend_driver": board.driver_version}
+        log.info("NPUs found", extra=found)
+        await self.subscription.ask()
+        await self.subscription.keep_asking()
 
     # --- what wakes the loop ---------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trio_npu_dra.ascend.dcmi import _functions as f
-from trio_npu_dra.ascend.dcmi._library import Library, load
+from trio_npu_dra.ascend.dcmi._library import Library
 from trio_npu_dra.ascend.dcmi.client import GONE, Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, LibraryMissing, NotReady, NotSupported
 from trio_npu_dra.ascend.dcmi.types import ChipRef, DcmiCall, DieKind, EccCounts, Link, Memory
@@ -71,7 +71,7 @@ def old_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     }
     """
     compile_library(driver_folder(root) / "libdcmi.so", source)
-    return load(root, {})
+    return Library(root, {}).load()
 
 
 def test_the_driver_folders_below_the_host_root_are_searched(old_library: Library) -> None:
@@ -87,7 +87,8 @@ def test_each_call_is_reported_with_its_code(old_library: Library) -> None:
     """
     calls: list[DcmiCall] = []
     before = time.perf_counter()
-    dcmi = Dcmi(Library(old_library._cdll, "libdcmi.so", calls.append))
+    root = Path(old_library.path.removesuffix("usr/local/Ascend/driver/lib64/driver/libdcmi.so"))
+    dcmi = Dcmi.at(root, calls.append)
     with pytest.raises(DcmiError):
         dcmi.init()
     with pytest.raises(NotSupported, match="has no such function") as caught:
@@ -133,7 +134,7 @@ def mute_library(tmp_path_factory: pytest.TempPathFactory) -> Dcmi:
     names = {name for one in functions if (name := one.names[f.FIRST]) is not None}
     source = "\n".join(f"int {name}(void) {{ return 0; }}" for name in sorted(names))
     compile_library(driver_folder(root) / "libdcmi.so", source)
-    return Dcmi(load(root, {}))
+    return Dcmi.load(root)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,8 @@ def test_ld_library_path_comes_first(tmp_path: Path) -> None:
     compile_library(driver_folder(tmp_path) / "libdcmi.so", "int dcmi_init(void) { return 0; }")
     compile_library(tmp_path / "named/libdcmi.so", "int dcmi_init(void) { return 0; }")
     named = tmp_path / "named"
-    assert load(tmp_path, {"LD_LIBRARY_PATH": f"/nowhere::{named}"}).path.startswith(str(named))
+    library = Library(tmp_path, {"LD_LIBRARY_PATH": f"/nowhere::{named}"}).load()
+    assert library.path.startswith(str(named))
 
 
 def test_what_the_library_links_to_is_loaded_by_path(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ def test_links_of_the_host_are_followed_in_its_tree(
     shutil.copy(simulator / "libdcmi.so", tmp_path / "ours.so")
     (root / "usr/local/dcmi/libdcmi.so").symlink_to(tmp_path / "ours.so")
     environ = {"LD_LIBRARY_PATH": str(driver_folder(root))} if named else {}
-    assert load(root, environ).path == str(real)
+    assert Library(root, environ).load().path == str(real)
 
 
 def test_what_is_beside_the_library_is_loaded_with_it(tmp_path: Path, simulator: Path) -> None:
@@ -237,7 +239,7 @@ def test_what_is_beside_the_library_is_loaded_with_it(tmp_path: Path, simulator:
         part.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(simulator / "libdcmi.so", part)
     (driver_folder(tmp_path) / "libascend_hal.so").write_text("not a library")
-    assert load(tmp_path, {}).path == str(parts[0])
+    assert Library(tmp_path, {}).load().path == str(parts[0])
     mapped = Path("/proc/self/maps").read_text()
     assert [part for part in parts if str(part) not in mapped] == []
 
@@ -250,7 +252,7 @@ def test_an_empty_part_of_ld_library_path_is_no_folder(
         shutil.copy(simulator / "libdcmi.so", tmp_path / name)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LibraryMissing) as caught:
-        load(tmp_path / "host", {"LD_LIBRARY_PATH": ":/nowhere::"})
+        Library(tmp_path / "host", {"LD_LIBRARY_PATH": ":/nowhere::"}).load()
     assert f"looked in /nowhere, {tmp_path}/host/usr/local/dcmi, " in str(caught.value)
     assert str(tmp_path / "lib") not in Path("/proc/self/maps").read_text()
 
@@ -258,7 +260,7 @@ def test_an_empty_part_of_ld_library_path_is_no_folder(
 def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path) -> None:
     """The error names the folders, the settings that help, and a file that does not load."""
     with pytest.raises(LibraryMissing) as caught:
-        load(tmp_path, {"LD_LIBRARY_PATH": "/opt/elsewhere"})
+        Library(tmp_path, {"LD_LIBRARY_PATH": "/opt/elsewhere"}).load()
     message = str(caught.value)
     assert "/opt/elsewhere" in message
     assert str(tmp_path / "usr/local/dcmi") in message
@@ -268,7 +270,7 @@ def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "libdcmi.so").write_text("not a library")
     with pytest.raises(LibraryMissing, match=str(folder / "libdcmi.so")):
-        load(tmp_path, {})
+        Library(tmp_path, {}).load()
 
 
 def test_an_answer_without_an_id_is_none(tmp_path: Path) -> None:
@@ -278,7 +280,7 @@ def test_an_answer_without_an_id_is_none(tmp_path: Path) -> None:
     int dcmi_get_device_phyid_from_logicid(unsigned logic_id, unsigned *out) { return 0; }
     """
     compile_library(driver_folder(tmp_path) / "libdcmi.so", silent)
-    dcmi = Dcmi(load(tmp_path, {}))
+    dcmi = Dcmi(Library(tmp_path, {}).load())
     with pytest.raises(NotReady, match="without an id"):
         dcmi.logic_id(ChipRef(0, 0))
     with pytest.raises(NotReady, match="without an id"):

@@ -18,11 +18,11 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.agent.observe.inbox import MetricsInbox
 from trio_npu_dra.agent.observe.latency import EventLatency
 from trio_npu_dra.agent.settings import Settings
-from trio_npu_dra.ascend.ascend_driver import load_library
+from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
+from trio_npu_dra.ascend.model import EMPTY_BOARD, UNREAD_BOARD, Board
 from trio_npu_dra.ascend.offers import Offer, PartitionMode
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.boot import SteadyClock
@@ -45,7 +45,6 @@ class NodeContext:
 
     Raises:
         ConfigError: A setting is wrong.
-        LibraryMissing: The node has Ascend hardware and no libdcmi.so.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -60,7 +59,7 @@ class NodeContext:
             sysfs_root=settings.sysfs_root,
             extra_mounts=settings.extra_mounts,
         )
-        self.dcmi = load_library(self.host, self.facts)
+        self.dcmi = Dcmi.at(self.host.host_root, self.facts)
         self.policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
         self.endpoints = Endpoints(
             driver_name=settings.driver_name,
@@ -77,7 +76,7 @@ class NodeContext:
         )
         self.ledger = Ledger(settings.plugin_directory)
         # set by ascend
-        self.board: Observable[Board] = Observable(EMPTY_BOARD)
+        self.board: Observable[Board] = Observable(UNREAD_BOARD)
         self.watch = Observable(WatchStatus())
         self.division = DivisionPoll()
         is_partitioning = settings.partitioning == "dynamic"

@@ -28,6 +28,7 @@ from trio_npu_dra.agent.handout.library_hook import PROGRAM, installed_hook
 from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.observe.self_check import SelfCheck
 from trio_npu_dra.agent.settings import Settings
+from trio_npu_dra.ascend.ascend_driver import wait_replaced
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.occupancy import is_any_occupied
@@ -56,7 +57,9 @@ END_SECONDS = GRACE_SECONDS + 4
 async def run(
     settings: Settings, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Serve this node until SIGTERM, SIGINT or cancelled; started once the kubelet can find us.
+    """Serve this node until SIGTERM, SIGINT, another Ascend driver's library, or cancelled.
+
+    Started once the kubelet can find us.
 
     The kubelet is served while chips boot or the API server is away, so that pods can end.
     ResourceSlices stay at the end: the kubelet removes them after 30 s, and a quick restart finds
@@ -64,7 +67,6 @@ async def run(
 
     Raises:
         ConfigError: A setting, the kubeconfig or a socket's path is wrong.
-        LibraryMissing: The node has Ascend hardware and no libdcmi.so.
         StorageError: A socket cannot be made.
     """
     disk.use_threads()
@@ -78,6 +80,7 @@ async def run(
         stop = trio.Event()
         await support.start(receive_signals, stop)
         support.start_soon(end_at_last, stop, END_SECONDS)
+        support.start_soon(_stop_for_new_library, node, stop)
         await _answer_probes(node, support, worker)
         async with trio.open_nursery() as service:
             cdi = _cdi_folder(node)
@@ -104,13 +107,18 @@ async def run(
         support.cancel_scope.cancel()
 
 
+async def _stop_for_new_library(node: NodeContext, stop: trio.Event) -> None:
+    await wait_replaced(node.dcmi)
+    stop.set()
+
+
 async def _answer_probes(node: NodeContext, support: trio.Nursery, worker: DcmiWorker) -> None:
     """Start the pages and services for probes and Prometheus."""
     self_check = SelfCheck(
         endpoints=node.endpoints,
         registration=node.registration,
         publisher=node.publisher,
-        watch=node.watch if node.dcmi is not None else None,
+        board=node.board,
         claims=node.ledger.problem,
     )
     probes = Probes(live=self_check.live, ready=self_check.ready)
@@ -189,7 +197,7 @@ def _partitions(node: NodeContext, worker: DcmiWorker, cdi: CdiFolder) -> VnpuSt
 
 
 def _share_flags(node: NodeContext, worker: DcmiWorker, cdi: CdiFolder) -> ShareFlagStep:
-    flags = ShareFlags(worker, node.dcmi, node.division) if node.dcmi is not None else None
+    flags = ShareFlags(worker, node.dcmi, node.division)
     return ShareFlagStep(node.ledger, cdi, node.board, flags, node.shared_for_claims)
 
 

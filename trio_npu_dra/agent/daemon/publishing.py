@@ -92,8 +92,6 @@ async def publish_chips(
 
 
 async def _watch(node: NodeContext, nursery: trio.Nursery, worker: DcmiWorker) -> None:
-    if node.dcmi is None:
-        return
     watch = partial(
         watch_board,
         board=node.board,

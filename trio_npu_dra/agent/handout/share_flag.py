@@ -65,7 +65,7 @@ class ShareFlagStep:
         ledger: All holds; the file of flags that this driver has set is beside its records.
         cdi: Has the devices of claims whose record cannot be read.
         board: The chips of this node.
-        flags: Their flags; None on a node that never has chips.
+        flags: Their flags.
         ours: Gets the keys of the chips whose flag this driver has set.
     """
 
@@ -76,7 +76,7 @@ class ShareFlagStep:
         ledger: Ledger,
         cdi: CdiFolder,
         board: Observable[Board],
-        flags: ShareFlags | None,
+        flags: ShareFlags,
         ours: Observable[AbstractSet[str]] | None = None,
     ) -> None:
         self._ledger = ledger
@@ -271,7 +271,7 @@ class ShareFlagStep:
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[ShareFlags]:
         """Be the only task of the node that changes flags, in this process and others."""
-        if self._flags is None or not self._board.value.chips:
+        if not self._board.value.chips:
             raise DevicesUnknown("no NPU of the node is known yet: sharing one must wait")
         async with step_locks.hold(self._lock):
             yield self._flags

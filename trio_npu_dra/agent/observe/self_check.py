@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from trio_npu_dra.ascend.subscription import WatchStatus
+from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.kit.base import disk, watchdog
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.http import Coalesced
@@ -23,7 +23,7 @@ class SelfCheck:
     endpoints: Endpoints
     registration: Observable[RegistrationStatus]
     publisher: Observable[PublisherStatus]
-    watch: Observable[WatchStatus] | None  # None on a node without an Ascend driver
+    board: Observable[Board]
     claims: Observable[str]  # why claims cannot be served
     _looks: Coalesced[tuple[str, ...]] = field(init=False)
 
@@ -63,8 +63,8 @@ class SelfCheck:
         registration, publisher = self.registration.value, self.publisher.value
         if not registration.registered:
             missing.append(f"not registered with the kubelet {registration.error}".strip())
-        if self.watch is not None and not self.watch.value.answered:
-            missing.append("the NPUs have not been read yet")
+        if not self.board.value.is_read:
+            missing += self.board.value.gaps
         if not (publisher.published or publisher.waiting):
             missing.append(f"no pool was accepted by the API server {publisher.problem}".strip())
         return tuple(missing)

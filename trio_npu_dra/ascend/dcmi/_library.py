@@ -8,12 +8,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeAlias
 
 from trio_npu_dra.ascend import host_path
-from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT, check
-from trio_npu_dra.ascend.dcmi.errors import LibraryMissing, NotSupported
+from trio_npu_dra.ascend.dcmi._codes import NOT_READY, NOT_SUPPORT, check
+from trio_npu_dra.ascend.dcmi.errors import LibraryMissing, NotReady, NotSupported
 from trio_npu_dra.ascend.dcmi.types import DcmiCall, OnCall, ignore_call
 
 log = logging.getLogger(__name__)
@@ -30,6 +31,9 @@ _DEPENDENCIES = (
     "libdsmi_network.so",
 )
 
+Files: TypeAlias = dict[str, tuple[int, int, int, int]]
+"""Libraries by path, each with its device, inode, size, and time of change in ns."""
+
 _followers = threading.local()
 
 
@@ -39,22 +43,91 @@ def follow(follower: Callable[[str], object]) -> None:
 
 
 class Library:
-    """The loaded library; calls check the return code."""
+    """The library, once it is loaded; calls check the return code.
 
-    def __init__(self, cdll: ctypes.CDLL, path: str, on_call: OnCall) -> None:
-        self.path = path
-        self._cdll = cdll
+    Args:
+        host_root: Below it are the Ascend driver's folders.
+        environ: Its `LD_LIBRARY_PATH` names folders that come first.
+        on_call: Called after each call.
+
+    Attributes:
+        path: The file in use.
+    """
+
+    def __init__(
+        self, host_root: Path, environ: Mapping[str, str], on_call: OnCall = ignore_call
+    ) -> None:
+        self.path = NAME
+        self._root = host_root
+        self._folders = list(_folders(host_root, environ))
         self._on_call = on_call
+        self._cdll: ctypes.CDLL | None = None
+        self._loaded: Files = {}
         self._functions: dict[str, Any] = {}
+
+    def load(self) -> Self:
+        """Load libdcmi.so from the folders, else from the system's, unless it is loaded.
+
+        Its dependencies are loaded first, by path, so that it works in a process that was started
+        without `LD_LIBRARY_PATH`.
+
+        Raises:
+            LibraryMissing: It is nowhere, or does not load; the message says where it was looked
+                for.
+        """
+        if self._cdll is not None:
+            return self
+        files = self._files()
+        paths = [path for path in files if path.endswith(f"/{NAME}")]
+        if paths:
+            _load_dependencies(files)
+        failures = []
+        for path in (*paths, NAME):
+            try:
+                self._cdll = _open(path)
+            except OSError as error:
+                failures.append(str(error))
+            else:
+                self.path, self._loaded = path, files
+                return self
+        raise LibraryMissing(
+            f"{NAME} cannot be loaded: looked in {', '.join(map(str, self._folders))} "
+            f"and the system's folders ({'; '.join(failures)}); "
+            "install the Ascend driver, or set --host-root or LD_LIBRARY_PATH to where it is seen"
+        )
+
+    def replacement(self) -> Files | None:
+        """What a new process would load in place of what is in use; None if that is the same.
+
+        None also without a libdcmi.so: an Ascend driver may be about to be installed.
+        """
+        files = self._files() if self._cdll is not None else {}
+        is_other = files != self._loaded and any(path.endswith(f"/{NAME}") for path in files)
+        return files if is_other else None
+
+    def _files(self) -> Files:
+        """The library and its dependencies, wherever they are; of each the one to load first."""
+        files = {}
+        for name in (NAME, *_DEPENDENCIES):
+            for path in (_find(self._root, folder, name) for folder in self._folders):
+                if path is not None:
+                    with suppress(FileNotFoundError):  # gone by now
+                        one = path.stat()
+                        mark = one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns
+                        files[str(path)] = mark
+        return files
 
     def call(self, function: str, argtypes: Sequence[Any], *arguments: Any) -> None:
         """Call *function* with *arguments*, which are of *argtypes*.
 
         Raises:
+            NotReady: It is not loaded yet.
             NotSupported: The library is of a version without this function.
             DcmiError: The function returned a code other than 0.
         """
-        resolved = self._resolve(function, argtypes)
+        if self._cdll is None:
+            raise NotReady(NOT_READY, function, "the library is not loaded yet")
+        resolved = self._resolve(self._cdll, function, argtypes)
         if follower := getattr(_followers, "follower", None):
             follower(function)
         since = time.perf_counter()
@@ -63,12 +136,12 @@ class Library:
         self._on_call(DcmiCall(function=function, seconds=seconds, code=code))
         check(code, function)
 
-    def _resolve(self, function: str, argtypes: Sequence[Any]) -> Any:
+    def _resolve(self, cdll: ctypes.CDLL, function: str, argtypes: Sequence[Any]) -> Any:
         """The C function, looked up at its first use: libraries of other versions lack some."""
         found = self._functions.get(function)
         if found is None:
             try:
-                found = self._cdll[function]
+                found = cdll[function]
             except AttributeError:
                 meaning = f"{self.path} has no such function; a newer Ascend driver may"
                 raise NotSupported(NOT_SUPPORT, function, meaning) from None
@@ -76,35 +149,6 @@ class Library:
             found.restype = ctypes.c_int
             self._functions[function] = found
         return found
-
-
-def load(host_root: Path, environ: Mapping[str, str], on_call: OnCall = ignore_call) -> Library:
-    """Load libdcmi.so from `LD_LIBRARY_PATH`, else the Ascend driver's folders, else the system's.
-
-    Its dependencies are loaded first, by path, so that it works in a process that was started
-    without `LD_LIBRARY_PATH`.
-
-    Raises:
-        LibraryMissing: It is nowhere, or does not load; the message says where it was looked for.
-    """
-    folders = list(_folders(host_root, environ))
-    failures = []
-    for path in (_find(host_root, folder, NAME) for folder in folders):
-        if path is not None:
-            _load_dependencies(host_root, folders)
-            try:
-                return Library(_open(str(path)), str(path), on_call)
-            except OSError as error:
-                failures.append(str(error))
-    try:
-        return Library(_open(NAME), NAME, on_call)
-    except OSError as error:
-        failures.append(str(error))
-    raise LibraryMissing(
-        f"{NAME} cannot be loaded: looked in {', '.join(map(str, folders))} "
-        f"and the system's folders ({'; '.join(failures)}); "
-        "install the Ascend driver, or set --host-root or LD_LIBRARY_PATH to where it is seen"
-    )
 
 
 def _folders(host_root: Path, environ: Mapping[str, str]) -> Iterator[Path]:
@@ -123,14 +167,13 @@ def _find(host_root: Path, folder: Path, name: str) -> Path | None:
     return path if os.path.isfile(path) else None  # noqa: PTH113 - false where we may not look
 
 
-def _load_dependencies(host_root: Path, folders: list[Path]) -> None:
+def _load_dependencies(files: Files) -> None:
     """Load those of the Ascend driver's other libraries that exist."""
     for name in _DEPENDENCIES:
-        places = (_find(host_root, folder, name) for folder in folders)
-        path = next((place for place in places if place is not None), None)
+        path = next((path for path in files if path.endswith(f"/{name}")), None)
         if path is not None:
             try:
-                _open(str(path))
+                _open(path)
             except OSError as error:
                 log.debug("library of the Ascend driver not preloaded", extra={"error": str(error)})
 

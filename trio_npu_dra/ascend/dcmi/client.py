@@ -16,7 +16,7 @@ from trio_npu_dra.ascend.dcmi import _functions as f
 from trio_npu_dra.ascend.dcmi import _signatures as c
 from trio_npu_dra.ascend.dcmi._answers import a_count, counted, fault_event, known, spacious, text
 from trio_npu_dra.ascend.dcmi._codes import NOT_SUPPORT
-from trio_npu_dra.ascend.dcmi._library import Library, load
+from trio_npu_dra.ascend.dcmi._library import Files, Library
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, NotReady, NotSupported
 from trio_npu_dra.ascend.dcmi.roce_port import RocePortCalls
 from trio_npu_dra.ascend.dcmi.types import (
@@ -72,18 +72,27 @@ class Dcmi(PartitionCalls, RocePortCalls):
         self._is_decided = False
 
     @classmethod
+    def at(cls, host_root: Path, on_call: OnCall = ignore_call) -> Self:
+        """The library of a host, which the first `init` that finds it loads."""
+        return cls(Library(host_root, os.environ, on_call))
+
+    @classmethod
     def load(cls, host_root: Path = Path("/"), on_call: OnCall = ignore_call) -> Self:
         """Find and load libdcmi.so; nothing is called yet.
 
         Raises:
             LibraryMissing: The message says where it was looked for.
         """
-        return cls(load(host_root, os.environ, on_call))
+        return cls(Library(host_root, os.environ, on_call).load())
 
     @property
     def library_path(self) -> str:
         """The file in use."""
         return self._library.path
+
+    def replacement(self) -> Files | None:
+        """Other files of the library, if they have taken the place of those in use."""
+        return self._library.replacement()
 
     def init(self) -> None:
         """Read the table of chips; again after a hot plug. Never beside another call.
@@ -91,7 +100,11 @@ class Dcmi(PartitionCalls, RocePortCalls):
         The first `init` that succeeds decides which generation serves the chips. The first
         generation says "not supported" if and only if they are Ascend 950 (Huawei's driver);
         another error, as while chips boot, decides nothing.
+
+        Raises:
+            LibraryMissing: There is no library yet.
         """
+        self._library.load()
         try:
             self._call(f.INIT)
         except NotSupported as error:
