@@ -36,6 +36,7 @@ from trio_npu_dra.lab.standins.api_server import serve_api
 from trio_npu_dra.lab.standins.api_state import ApiState
 from trio_npu_dra.tools.doctor import api_server, dra_drivers
 from trio_npu_dra.tools.doctor.api_server import ServerView
+from trio_npu_dra.tools.doctor.finding import Level
 
 
 def published(name: str, driver: str, *devices: Device, node: str = NODE) -> ResourceSlice:
@@ -120,6 +121,16 @@ async def test_unneeded_claims_are_reported(folder: Path) -> None:
         "claim default/unused holds npu-0 on this node, and no pod needs it",
         "claim default/gone holds npu-3 on this node, and no pod needs it",
     ]
+
+
+async def test_no_answer_is_a_problem_with_the_address(folder: Path) -> None:
+    """As where a NetworkPolicy cuts the driver off."""
+    async with served(folder) as kubeconfig:
+        pass
+    (finding,) = api_server.judge(await look(kubeconfig))
+    assert finding.level is Level.PROBLEM
+    assert "api.sock" in finding.text
+    assert "NetworkPolicy" in finding.action
 
 
 async def test_slices_of_other_drivers_are_reported(folder: Path, healthy: Node) -> None:

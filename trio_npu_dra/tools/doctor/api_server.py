@@ -31,6 +31,7 @@ class ServerView:
         serves_dra: Whether the API server has them; None if that is not known.
         unneeded: Claims that hold NPUs here although no pod needs them.
         unasked: Why something was not answered.
+        silent: That the API server gave no answer at all; empty if it did, or was not asked.
     """
 
     kubelet: str = ""
@@ -39,6 +40,7 @@ class ServerView:
     serves_dra: bool | None = None
     unneeded: tuple[Entry, ...] = ()
     unasked: str = ""
+    silent: str = ""
 
 
 async def look(
@@ -59,8 +61,11 @@ async def look(
             if found.serves_dra:
                 return await _with_unneeded(client, found, entries, driver_name)
             return found
-    except (ConfigError, KubeError) as error:
+    except ConfigError as error:
         return ServerView(unasked=str(error))
+    except KubeError as error:
+        text = str(error)
+        return ServerView(silent=text) if error.status is None else ServerView(unasked=text)
 
 
 async def _ask(client: KubeClient, node_name: str) -> ServerView:
@@ -97,13 +102,19 @@ def judge(found: ServerView) -> Iterator[Finding]:
             f"claim {entry} holds {', '.join(entry.device_names)} on this node, and no pod needs "
             "it: it is deleted, not allocated to them, or reserved for no pod",
             "Nothing, if its pod has just ended. Else the kubelet has forgotten it, and the driver "
-            "takes it back within 25 minutes, or two after another pod has asked for its NPU, once "
+            "takes it back within 13 minutes, or one after another pod has asked for its NPU, once "
             "no process uses it.",
         )
     if found.serves_dra is False:
         yield problem(
             f"it does not serve resource.k8s.io/v1 (kubelet {found.kubelet or 'unknown'})",
             "Use Kubernetes 1.34 or newer, with the API group resource.k8s.io/v1 on.",
+        )
+    elif found.silent:
+        yield problem(
+            found.silent,
+            "Let the driver reach that address. A NetworkPolicy must also let through the API "
+            "server's own port, behind its Service (chart: networkPolicy.apiServerPorts).",
         )
     elif found.unasked:
         yield not_checked(
