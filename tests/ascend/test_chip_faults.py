@@ -124,6 +124,18 @@ def come_and_go(faults: ChipFaults, code: int, at: float, seconds: float = 1) ->
     faults.take_confirmed(listing(), at + seconds)
 
 
+def test_an_occurrence_counts_once_though_the_list_is_behind_its_event() -> None:
+    """Else one fault separated a chip until a person releases it."""
+    faults = chip()
+    faults.note(event(TWICE, at=START), START)
+    for seconds, reading in enumerate([listing(), listing(), listing(TWICE), listing(TWICE)]):
+        faults.take_confirmed(reading, START + seconds)
+    faults.note(event(TWICE, Assertion.RECOVERY, at=START), START + 9)
+    faults.take_confirmed(listing(), START + 9)
+    assert faults.memory[TWICE].occurred == (START,)
+    assert not faults.health(START + 9).faults
+
+
 def test_gone_and_back_between_two_looks_counts_twice() -> None:
     """Events show what readings would miss; an occurrence that both show counts once."""
     faults = chip()

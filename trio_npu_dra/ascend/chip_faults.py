@@ -319,8 +319,10 @@ class ChipFaults:
 
     def _begin(self, code: int, at: float) -> None:
         """Begin and count it; event and list of one occurrence find it begun by the other."""
-        self._memory[code] = self._memory.get(code, CodeMemory()).begun(at)
-        self._count(code, at)
+        known = self._memory.get(code, CodeMemory())
+        self._memory[code] = known.begun(at)
+        if at not in known.occurred:  # by its event, before a list that lacked it yet
+            self._count(code, at)
 
     def _count(self, code: int, at: float) -> None:
         """Count it for a frequency rule, unless its duration decides (`CodeMemory.advanced`)."""
