@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from dev.cluster import cgroups
@@ -26,7 +27,8 @@ def remove_dead() -> None:
         for path in (*temp.iterdir(), *cache().iterdir(), *cgroups.beginning_with(PREFIX)):
             made = NAME.fullmatch(path.name)
             if made and not Path("/proc", made["pid"]).exists() and not _is_kept(path):
-                remove_left(path.name)
+                with suppress(OSError):  # its last programs may still end: the next one removes it
+                    remove_left(path.name)
 
 
 def remove_left(identity: str) -> None:

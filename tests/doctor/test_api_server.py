@@ -163,15 +163,14 @@ async def test_slices_of_other_drivers_are_reported(folder: Path, healthy: Node)
     ]
 
 
-async def test_no_answer_is_no_finding(folder: Path) -> None:
-    """A node that is not there, a server that is not there, a name that is not known."""
+async def test_what_cannot_be_asked_is_no_finding(folder: Path) -> None:
+    """A node that is not there, a name that is not known, a kubeconfig that is not there."""
     async with served(folder) as kubeconfig:
         no_node = await look(kubeconfig, name="other")
-    away = await look(kubeconfig)
     no_name = await look(kubeconfig, name=None)
     no_file = await look(folder / "none")
 
-    for found in (no_node, away, no_name, no_file):
+    for found in (no_node, no_name, no_file):
         (said,) = api_server.judge(found)
         assert said.level.value == "not checked"
         assert found.unasked in said.text
