@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dev.cluster import deploy
-from dev.cluster.driver import Driver
+from dev.cluster.driver import BOARD, Driver
 from dev.cluster.processes import ClusterError
 from dev.config.cases import GOOD, named, with_env
 from tests.e2e.space import CLASS, Space, admit, claim, pod, request
@@ -57,3 +57,20 @@ def test_event_names_two_requests_that_contradict_each_other(driver: Driver, spa
     event = space.wait_event("user", "FailedPrepareDynamicResources", "left and right")
     assert 'set env A to "1" and "2"' in event
     assert driver.traces() == []
+
+
+def test_event_names_what_the_host_lacks_and_the_pod_starts_when_it_is_there(
+    driver: Driver, space: Space
+) -> None:
+    """As while the Ascend driver is updated; the kubelet asks again by itself."""
+    place = driver.node.root / BOARD.relative_to("/") / "usr/local/Ascend/driver"
+    away = place.rename(place.with_name("away"))
+    try:
+        space.apply(claim("npu"), pod("user", "npu"))
+        missing = "/usr/local/Ascend/driver/lib64/ is missing on the node"
+        space.wait_event("user", "FailedPrepareDynamicResources", missing)
+        assert driver.traces() == []
+    finally:
+        away.rename(place)
+    space.wait_phase("user")
+    assert len(space.seen_npus("user")) == 1
