@@ -35,6 +35,18 @@ def test_several_claims_may_have_to_end() -> None:
     assert found.helps[-1] == "when the pods of several claims on n1 end"
 
 
+def test_several_claims_that_no_pod_uses_have_to_be_deleted() -> None:
+    """No pod will end; and none is to be deleted if the others are enough."""
+    unused = held(0, name="a")
+    unused["status"]["reservedFor"] = []
+    wanted = claim("train", ask(count=2))
+    words = "when the pods of several claims on n1 end"
+    for more, rest in (((), ", and those that no pod uses are deleted"), ((2,), "")):
+        npus = slice_("s1", *map(npu, (0, 1, *more)))
+        others = (held(at, name=f"b-{at}") for at in (1, *more))
+        assert explained(node("n1"), npus, unused, *others, wanted).helps[-1] == words + rest
+
+
 def test_claims_elsewhere_do_not_count_among_those_tried() -> None:
     """However many there are, and whatever their names."""
     far = [held(0, name=f"a-{at}", node=f"far-{at}") for at in range(50)]

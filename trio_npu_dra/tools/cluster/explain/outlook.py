@@ -219,12 +219,13 @@ class Helps:
             if node:
                 is_any = True
                 yield _end_of(one, node)
-        if not is_any and useful:
-            everyone = {one.claim for one in useful}
-            node = self._is_free(self._open, around=self._without(everyone))
-            if node:
-                text = f"when the pods of several claims on {node} end"
+        used = {one.claim for one in useful if one.users}
+        everyone = {one.claim for one in useful}
+        for claims, rest in ((used, ""), (everyone, ", and those that no pod uses are deleted")):
+            if not is_any and (node := self._is_free(self._open, around=self._without(claims))):
+                text = f"when the pods of several claims on {node} end{rest}"
                 yield Said(text, Action.CLAIMS_END, node=node)
+                break
 
     def _is_near(self, one: Allotment) -> bool:
         """Whether it holds a device that one of the requests could have."""
