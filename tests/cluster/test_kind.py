@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dev.cluster.binaries import cache
+from dev.cluster.binaries import cache, locked
 from dev.cluster.leftovers import left_of, remove_dead
 from dev.cluster.processes import ClusterError, run, wait_until
 from dev.kind.engine import Engine, docker_root
@@ -76,18 +76,22 @@ def test_killed_docker_leaves_what_the_next_start_removes(
     # The script's own id cannot be known before it runs.
     identity = f"trio-npu-dra-{dead}-killed"
     script = [sys.executable, "-c", SCRIPT, identity, str(tmp_path)]
-    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as process:
+
+    def processes() -> list[str]:
+        return [line for line in left_of(identity) if not line.startswith("cgroup ")]
+
+    # Clusters that start beside it would remove the files of an id that has ended.
+    with (
+        locked("leftovers"),
+        subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as process,
+    ):
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         assert any("sleep 3600" in line for line in left_of(identity))
         with pytest.raises(ClusterError, match="another docker of our own runs"):
             Engine.start(f"trio-npu-dra-{os.getpid()}-second", logs=tmp_path)
         process.kill()
-
-    def processes() -> list[str]:
-        return [line for line in left_of(identity) if not line.startswith("cgroup ")]
-
-    wait_until(lambda: not processes(), "its processes and mounts gone")
+        wait_until(lambda: not processes(), "its processes and mounts gone")
     assert machine() == before
     remove_dead()
     assert left_of(identity) == []
