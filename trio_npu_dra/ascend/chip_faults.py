@@ -159,8 +159,8 @@ class ChipFaults:
         if reading.is_full:
             over &= self._recovering.keys()
         for code, text in listed.items():
-            begun, _ = self._ahead.pop(code, (now, now))
-            self._begin_if_new(code, text, begun)
+            told = self._ahead.pop(code, None)  # by its event, before a list that lacked it yet
+            self._begin_if_new(code, text, told[0] if told else now, is_counted=bool(told))
             if code not in self._table.levels:
                 self._change(code, alarm=reading.severity)
         for code in over - {ALARM_WITHOUT_CODE}:
@@ -311,17 +311,16 @@ class ChipFaults:
         known = self._memory.get(code)
         return known is not None and known.since is not None
 
-    def _begin_if_new(self, code: int, text: str, now: float) -> None:
+    def _begin_if_new(self, code: int, text: str, now: float, *, is_counted: bool = False) -> None:
         if not self._is_active(code):
-            self._begin(code, now)
+            self._begin(code, now, is_counted=is_counted)
         if text:
             self._change(code, text=text)
 
-    def _begin(self, code: int, at: float) -> None:
+    def _begin(self, code: int, at: float, *, is_counted: bool = False) -> None:
         """Begin and count it; event and list of one occurrence find it begun by the other."""
-        known = self._memory.get(code, CodeMemory())
-        self._memory[code] = known.begun(at)
-        if at not in known.occurred:  # by its event, before a list that lacked it yet
+        self._memory[code] = self._memory.get(code, CodeMemory()).begun(at)
+        if not is_counted:
             self._count(code, at)
 
     def _count(self, code: int, at: float) -> None:
