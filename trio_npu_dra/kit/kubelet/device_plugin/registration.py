@@ -84,15 +84,18 @@ class _Registrar:
 
     async def stay_registered(self) -> None:
         """Register, and again after each loss; returns when our socket is gone."""
-        while is_socket(self.socket):
+        while await self._is_there():
             if not await self._register():
                 await trio.sleep(LOOK_SECONDS)
                 continue
             with trio.move_on_after(_STREAM_SECONDS):
                 await self.streams.wait_until(bool)
-            while self.streams.value and is_socket(self.socket):
+            while self.streams.value and await self._is_there():
                 with trio.move_on_after(LOOK_SECONDS):
                     await self.streams.wait_until(lambda streams: not streams)
+
+    async def _is_there(self) -> bool:
+        return await disk.run(partial(is_socket, self.socket))
 
     def warn_once(self, what: str, problem: str) -> None:
         """Log a problem once, not every few seconds."""
