@@ -13,12 +13,11 @@ import trio
 
 from dev.rig.compiled import compiled_simulator
 from dev.site.markdown import with_output
+from dev.site.unhealthy_boards import npu
 from trio_npu_dra.agent.cli.main import main
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.ascend.dcmi.types import ChipRef
-from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.kit.base.storage import PLUGIN_FOLDER_MODE
 from trio_npu_dra.lab.simulator import Severity, create_board, load_profile
 
@@ -84,7 +83,7 @@ async def _hold(state_folder: Path, scene: Scene) -> None:
     ledger = Ledger(state_folder)
     async with ledger.exclusive():
         for name, numbers in scene.held.items():
-            chips = [_chip(number) for number in numbers]
+            chips = [npu(number) for number in numbers]
             ledger.put(
                 Entry(
                     holder=Holder(
@@ -106,18 +105,6 @@ async def _hold(state_folder: Path, scene: Scene) -> None:
                     edits={"cdiVersion": "0.5.0"},
                 )
             )
-
-
-def _chip(number: int) -> Chip:
-    return Chip(
-        ref=ChipRef(number, 0),
-        physical_id=number,
-        logic_id=number,
-        card_id=number,
-        device_id=0,
-        family=ChipFamily.ASCEND_910B,
-        chip_name="910B",
-    )
 
 
 def write_all() -> None:
