@@ -115,8 +115,9 @@ class NodePlugins:
             await nursery.start(derive, self.devices, self._divide, *sources, self._has_file)
             await nursery.start(derive, self.waiting, self._explain, *sources, self._unclear)
             nursery.start_soon(self._keep_finding_unused)
-            nursery.start_soon(self._keep_file)
             self.pods_known.set(True)
+            await self._check_file()  # before the kubelet hears of the devices
+            nursery.start_soon(self._keep_file)
             plugins: dict[str, ResourcePlugin] = {}
             async for devices in self.devices.changes():
                 for resource in devices.keys() - plugins.keys():
@@ -218,9 +219,12 @@ class NodePlugins:
 
     async def _keep_file(self) -> None:
         while True:
-            content = self._file_content()
-            self._has_file.set(await disk.run(partial(self._file.keep, content)))
             await trio.sleep(_FILE_SECONDS)
+            await self._check_file()
+
+    async def _check_file(self) -> None:
+        content = self._file_content()
+        self._has_file.set(await disk.run(partial(self._file.keep, content)))
 
     def _file_content(self) -> dict[str, HeldDevice]:
         """Devices of the CDI file by name: those to be given out, and those that may be in use."""
