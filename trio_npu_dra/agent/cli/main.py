@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -13,14 +12,6 @@ from trio_npu_dra.kit.base.command_line import CommandLine, ShowVersion
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.terminal import exit_status
 from trio_npu_dra.revision import full_version
-
-_ENVIRONMENT = {
-    # pydantic would read the metadata of all installed packages, to find plugins for itself.
-    "PYDANTIC_DISABLE_PLUGINS": "__all__",
-    # zoneinfo, which pydantic imports, would load how Python was built; all our times are UTC.
-    "PYTHONTZPATH": "",
-}
-"""Keeps libraries from searching, while they are imported, for things that we do not use."""
 
 COMMANDS = {
     "serve": "run the node agent (what the DaemonSet runs)",
@@ -77,16 +68,9 @@ def _flags_of(command: str) -> CommandLine:
 def _imported(command: str) -> ModuleType:
     """Import the module of the chosen command: `npu-dra --help` must not load the gRPC stack.
 
-    The garbage collector is off meanwhile, and then ignores what modules have made, which stays.
-    It would take a tenth of the daemon's start, and a full collection later would stop the event
-    loop for tens of milliseconds.
-
     Raises:
         DriverError: It needs a package of an extra that is not installed.
     """
-    for variable, value in _ENVIRONMENT.items():
-        os.environ.setdefault(variable, value)
-    gc.disable()
     try:
         house = _HOUSES.get(command, "tools")
         return importlib.import_module(f"trio_npu_dra.{house}.cli.{command}")
@@ -98,9 +82,6 @@ def _imported(command: str) -> ModuleType:
         raise DriverError(
             f"the Python package {package} is missing: install trio-npu-dra[{extra}]"
         ) from error
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 if __name__ == "__main__":
