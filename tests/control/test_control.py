@@ -15,10 +15,9 @@ from dev.rig.boards import partition, split
 from dev.rig.waiting import until
 from dev.site.unhealthy_boards import board, fault, npu
 from tests.holds.holding import hold
-from trio_npu_dra.agent.control.answers import Control
+from trio_npu_dra.agent.control.answers import Control, serve_control
 from trio_npu_dra.agent.control.client import Reply, ask_all
 from trio_npu_dra.agent.control.report import HealthReport, report_npus, report_partitioning
-from trio_npu_dra.agent.control.server import serve_control
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.ascend.dcmi.errors import Busy
@@ -92,7 +91,7 @@ async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
     )
     with trio.fail_after(20):
         async with trio.open_nursery() as nursery:
-            await nursery.start(serve_control, control.pages(), endpoints(folder, "a"))
+            await nursery.start(serve_control, control, endpoints(folder, "a"))
             yield Served(control=control, folder=folder)
             nursery.cancel_scope.cancel()
 
@@ -258,7 +257,7 @@ async def test_no_instance_removes_dead_sockets_while_ours_starts(served: Served
     ours = endpoints(served.folder, "b")
     async with trio.open_nursery() as nursery:
         async with ours.starting():
-            nursery.start_soon(serve_control, served.control.pages(), ours)
+            nursery.start_soon(serve_control, served.control, ours)
             await trio.testing.wait_all_tasks_blocked()
             assert not ours.control.exists()
         await until(ours.control.exists)
@@ -279,4 +278,4 @@ async def test_a_folder_that_is_missing_is_said_with_what_to_do(served: Served) 
         allow_unwrapped=True,
         flatten_subgroups=True,
     ):
-        await serve_control(served.control.pages(), endpoints(served.folder / "none", None))
+        await serve_control(served.control, endpoints(served.folder / "none", None))

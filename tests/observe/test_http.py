@@ -22,7 +22,6 @@ from trio_npu_dra.kit.http import (
     HttpLimits,
     HttpRequest,
     HttpResponse,
-    LateHandler,
     routed,
     serve_http,
 )
@@ -261,24 +260,6 @@ async def test_a_cancelled_server_ends_calls_in_flight(connect: Connect) -> None
     async with serving(slow.pages) as port:
         stream = await slow.ask(await connect(port))
     assert await stream.receive_some() == b""
-
-
-async def test_requests_wait_for_pages_that_are_loaded_later(connect: Connect) -> None:
-    """Early requests get the same answers as late ones."""
-    late, statuses = LateHandler(), list[int]()
-
-    async def get(port: int) -> None:
-        status, _ = await ask(await connect(port), "GET", "/hello")
-        statuses.append(status)
-
-    async with serving(late) as port:
-        async with trio.open_nursery() as clients:
-            clients.start_soon(get, port)
-            await trio.testing.wait_all_tasks_blocked(0.01)
-            assert statuses == []
-            late.become(PAGES)
-        await get(port)
-    assert statuses == [200, 200]
 
 
 async def test_a_port_that_is_taken_is_the_operators_mistake(port: int) -> None:

@@ -15,7 +15,6 @@ from dev.rig.parts import Rig, served_rig
 from dev.rig.waiting import HANG_SECONDS
 from tests.observe.browser import get
 from trio_npu_dra import __version__
-from trio_npu_dra.agent.daemon import node
 from trio_npu_dra.agent.device_plugin import pods
 from trio_npu_dra.agent.observe import pages, self_check
 from trio_npu_dra.agent.observe.catalog import CATALOG, Kind
@@ -36,8 +35,6 @@ async def rig(folder: Path, simulator: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A node with eight NPUs whose daemon will have pages, made for each request."""
     monkeypatch.setattr(pages, "SCRAPE_SECONDS", 0)
     monkeypatch.setattr(self_check, "LOOK_SECONDS", 0)
-    # Some of these daemons have no kubelet or no API server, and never a first slice.
-    monkeypatch.setattr(node, "FIRST_ANSWERS_SECONDS", 0.2)
     with socket.socket() as reserved:
         # While it is bound no other process gets this port by chance; one that names it may listen.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

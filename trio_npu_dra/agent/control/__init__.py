@@ -1,7 +1,6 @@
 """The control socket, on which `npu-dra health` asks the running daemon: both ends, and the report.
 
-Only root may connect. It decides nothing about chips; probes and scrapes go to `observe`. Its
-face is a list of modules, as the daemon loads `answers` and `report` after its start.
+Only root may connect. It decides nothing about chips; probes and scrapes go to `observe`.
 """
 
-__all__ = ["answers", "client", "report", "server"]
+__all__ = ["answers", "client", "report"]

@@ -1,4 +1,4 @@
-"""The daemon's answers to `npu-dra health`.
+"""The daemon's answers to `npu-dra health`, over a unix socket to which only root may connect.
 
 `GET /health` is a `HealthReport` as JSON; `POST /release?device=npu-3` returns an NPU to service
 that a frequency rule separated. Refusals are a line of text for people.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 from urllib.parse import parse_qs
+
+import trio
 
 from trio_npu_dra.agent.control.report import (
     HealthReport,
@@ -21,6 +23,7 @@ from trio_npu_dra.agent.control.report import (
     report_unserved,
     watch_mode,
 )
+from trio_npu_dra.agent.device_plugin.device import DevicesByResource
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
@@ -29,10 +32,8 @@ from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.http import Handler, HttpRequest, HttpResponse, routed
-
-if TYPE_CHECKING:  # a node that has only claims never loads that room
-    from trio_npu_dra.agent.device_plugin.device import DevicesByResource
+from trio_npu_dra.kit.http import Handler, HttpRequest, HttpResponse, routed, serve_http
+from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 
 log = logging.getLogger(__name__)
 
@@ -92,3 +93,22 @@ class Control:
             )
         log.warning("NPU released by hand", extra={"device": device})
         return HttpResponse(body=f"{device} is released, and its faults are counted from zero")
+
+
+async def serve_control(
+    control: Control,
+    endpoints: Endpoints,
+    *,
+    task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Answer on the control socket until cancelled; started when clients can connect.
+
+    Raises:
+        ConfigError: The path cannot be a socket's, or its folder does not exist.
+        StorageError: The file system refuses.
+    """
+    serve = partial(serve_http, control.pages(), socket=endpoints.control)
+    async with trio.open_nursery() as nursery:
+        async with endpoints.starting():
+            bound = await nursery.start(serve)
+        task_status.started(bound)

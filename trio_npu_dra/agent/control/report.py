@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+from trio_npu_dra.agent.device_plugin.device import DevicesByResource
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, holds_of, vnpu_holders, vnpus_of
@@ -19,18 +20,11 @@ from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode, not_partiti
 from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.kit.api.objects import rfc3339
 
-if TYPE_CHECKING:  # a node that has only claims never loads that room
-    from trio_npu_dra.agent.device_plugin.device import DevicesByResource
-
 
 class _Report(BaseModel):
     # A daemon of another version may send more fields.
     model_config = ConfigDict(
-        frozen=True,
-        extra="ignore",
-        alias_generator=to_camel,
-        populate_by_name=True,
-        defer_build=True,  # most daemons are never asked
+        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True
     )
 
 

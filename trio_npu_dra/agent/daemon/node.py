@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
-
-import trio
 
 from trio_npu_dra.agent.claims.reported import Reported, forget_ended
 from trio_npu_dra.agent.claims.service import CallAnswered
+from trio_npu_dra.agent.device_plugin.assignment import elsewhere
+from trio_npu_dra.agent.device_plugin.device import DevicesByResource
+from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.hold import SharedClaim
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.agent.observe.inbox import MetricsInbox
 from trio_npu_dra.agent.observe.latency import EventLatency
+from trio_npu_dra.agent.observe.metrics import Metrics
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.division_poll import DivisionPoll
@@ -32,13 +32,6 @@ from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.kit.pool import PoolAccepted, PoolContent, PublisherStatus, SliceWritten
 
-if TYPE_CHECKING:  # `deferred` loads that room on nodes that need it
-    from trio_npu_dra.agent.device_plugin.device import DevicesByResource
-    from trio_npu_dra.agent.device_plugin.selection import Selection
-
-FIRST_ANSWERS_SECONDS = 2.0
-"""How long what is loaded later waits for the first ResourceSlice; probes wait for it too."""
-
 
 class NodeContext:
     """What tasks share. Each `Observable` is set by one room; what has one user is made beside it.
@@ -50,16 +43,15 @@ class NodeContext:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.started_at = time.time()
-        # Without pages nothing reads the metrics.
-        self.facts = MetricsInbox(are_kept=settings.http_port >= 0)
-        self.latency = EventLatency(self.facts)
+        self.metrics = Metrics()
+        self.latency = EventLatency(self.metrics.note)
         self.host = Host(
             host_root=settings.host_root,
             dev_root=settings.dev_root,
             sysfs_root=settings.sysfs_root,
             extra_mounts=settings.extra_mounts,
         )
-        self.dcmi = Dcmi.at(self.host.host_root, self.facts)
+        self.dcmi = Dcmi.at(self.host.host_root, self.metrics.note)
         self.policy = TaintPolicy.parse(settings.taint_effect, domain=settings.driver_name)
         self.endpoints = Endpoints(
             driver_name=settings.driver_name,
@@ -95,18 +87,23 @@ class NodeContext:
         self.publisher = Observable(PublisherStatus())
         # set by kubelet
         self.registration: Observable[RegistrationStatus] = Observable(NOT_REGISTERED)
-        # set for or by device_plugin (`NodePlugins`); as here on a node that has only claims
-        self.selection: Selection | None = None
-        self.elsewhere: Callable[[Board], AbstractSet[str]] = lambda _: frozenset()
+        # set by device_plugin (`NodePlugins`)
+        self.selection = Selection.parse(
+            settings.device_plugin, shares=settings.device_plugin_shares
+        )
         self.leaving: Observable[Mapping[int, tuple[str, ...]]] = Observable({})
         self.resources: Observable[DevicesByResource] = Observable({})
         self.waiting: Observable[Mapping[str, str]] = Observable({})
         self.pods_known = Observable(False)
         self.containers: Observable[Mapping[str, str]] = Observable({})
 
+    def elsewhere(self) -> AbstractSet[str]:
+        """The device nodes of the chips that are not for the DRA pool."""
+        return elsewhere(self.board.value, self.selection, leaving=self.leaving.value)
+
     def answered(self, call: CallAnswered) -> None:
         """Note that a call of the kubelet was answered."""
-        self.facts(call)
+        self.metrics.note(call)
         forget_ended(self.reported, self.ledger.by_uid)
         self.calls.set(self.calls.value + 1)
 
@@ -115,11 +112,4 @@ class NodeContext:
         if isinstance(fact, PoolAccepted):
             self.latency.pool_accepted()
         else:
-            self.facts(fact)
-
-    async def first_answers(self) -> None:
-        """Wait until the first ResourceSlice is accepted, or will not be soon."""
-        with trio.move_on_after(FIRST_ANSWERS_SECONDS):
-            await self.publisher.wait_until(
-                lambda status: bool(status.published or status.waiting or status.problem)
-            )
+            self.metrics.note(fact)

@@ -17,8 +17,7 @@ from trio_npu_dra.agent.claims.reported import StatusObserver
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
-from trio_npu_dra.agent.control.server import serve_control
-from trio_npu_dra.agent.daemon import deferred
+from trio_npu_dra.agent.control.answers import Control, serve_control
 from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.daemon.publishing import publish_chips
 from trio_npu_dra.agent.devices.build import offer_attributes
@@ -26,7 +25,9 @@ from trio_npu_dra.agent.devices.network_data import network_on_the_wire
 from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.handout.library_hook import PROGRAM, installed_hook
 from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
+from trio_npu_dra.agent.observe.pages import daemon_pages
 from trio_npu_dra.agent.observe.self_check import SelfCheck
+from trio_npu_dra.agent.observe.state import NodeState, NpuReadings
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.ascend_driver import wait_replaced
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
@@ -42,7 +43,7 @@ from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.after_reply import AfterReply
 from trio_npu_dra.kit.base.device_metadata import metadata_files
 from trio_npu_dra.kit.base.signals import end_at_last, receive_signals
-from trio_npu_dra.kit.http import LateHandler, serve_http
+from trio_npu_dra.kit.http import serve_http
 from trio_npu_dra.kit.kubelet.plugin import serve_kubelet
 from trio_npu_dra.kit.kubelet.probes import Probes, serve_probes
 from trio_npu_dra.revision import USER_AGENT
@@ -71,7 +72,6 @@ async def run(
     """
     disk.use_threads()
     node = NodeContext(settings)
-    deferred.select_chips(node)
     async with (
         open_client(load_credentials(settings.kubeconfig), user_agent=USER_AGENT) as kube,
         open_worker() as worker,
@@ -89,9 +89,7 @@ async def run(
             claims = await _keep_claims(
                 node, service, kube, worker, cdi=cdi, steps=(partitions, flags)
             )
-            control = LateHandler()  # for `npu-dra health`
-            await support.start(serve_control, control, node.endpoints)
-            support.start_soon(deferred.make_control, node, worker, control)
+            await support.start(serve_control, _control(node, worker), node.endpoints)
             follow = partial(publish_chips, cdi=cdi, flags=flags, partitions=partitions)
             service.start_soon(follow, node, kube, worker)
             await serve_kubelet(
@@ -122,13 +120,42 @@ async def _answer_probes(node: NodeContext, support: trio.Nursery, worker: DcmiW
         claims=node.ledger.problem,
     )
     probes = Probes(live=self_check.live, ready=self_check.ready)
-    support.start_soon(self_check.run)
     if node.settings.http_port >= 0:
-        pages = LateHandler()
+        readings = NpuReadings(worker, node.dcmi if node.settings.npu_metrics else None, node.board)
+        node.metrics.registry.register(_node_state(node, worker, readings))
+        pages = daemon_pages(node.metrics.registry, readings.refresh, probes)
         await support.start(partial(serve_http, pages, port=node.settings.http_port))
-        support.start_soon(deferred.make_pages, node, worker, probes, pages)
     if node.settings.healthcheck_port >= 0:
         await support.start(serve_probes, node.settings.healthcheck_port, probes)
+
+
+def _node_state(node: NodeContext, worker: DcmiWorker, readings: NpuReadings) -> NodeState:
+    return NodeState(
+        board=node.board,
+        watch=node.watch,
+        features=node.features,
+        publisher=node.publisher,
+        registration=node.registration,
+        holds=node.ledger.holds,
+        containers=node.containers,
+        written_off=lambda: worker.written_off,
+        readings=readings,
+    )
+
+
+def _control(node: NodeContext, worker: DcmiWorker) -> Control:
+    """What answers `npu-dra health`."""
+    return Control(
+        board=node.board,
+        watch=node.watch,
+        features=node.features,
+        worker=worker,
+        faults=node.faults,
+        holds=node.ledger.holds,
+        partitioning=node.partitioning,
+        resources=node.resources,
+        waiting=node.waiting,
+    )
 
 
 async def _keep_claims(

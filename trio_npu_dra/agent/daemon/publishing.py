@@ -8,21 +8,28 @@ import trio
 
 from trio_npu_dra.agent.claims.by_hand import find_cut_by_hand
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
-from trio_npu_dra.agent.daemon import deferred
 from trio_npu_dra.agent.daemon.node import NodeContext
+from trio_npu_dra.agent.daemon.resources import serve_resources
+from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
 from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import follow_features
 from trio_npu_dra.agent.devices.shares import held_as_published
 from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.availability import pool_offers
+from trio_npu_dra.agent.report.claim_status_writer import write_claim_statuses
 from trio_npu_dra.agent.report.device_health import device_health
+from trio_npu_dra.agent.report.events import write_events
+from trio_npu_dra.agent.report.labelled_node import NodeLabels, keep_node
+from trio_npu_dra.agent.report.node_labels import TOPOLOGY_KEYS, board_labels
+from trio_npu_dra.agent.report.status_files import StatusFiles
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.ascend.watcher import watch_board
 from trio_npu_dra.kit.api.client import KubeClient
-from trio_npu_dra.kit.base.observable import derive
+from trio_npu_dra.kit.base import disk
+from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.kubelet.device_health import DeviceHealths
 from trio_npu_dra.kit.kubelet.registration import wait_registered
 from trio_npu_dra.kit.pool import PoolContent, publish, publisher_lock
@@ -52,7 +59,7 @@ async def publish_chips(
         )
         nursery.start_soon(follow)
         await _watch(node, nursery, worker)
-        await deferred.find_leaving(node, cdi)
+        node.leaving.set(await disk.run(partial(devices_before, cdi)))
         await nursery.start(
             find_cut_by_hand, node.board, node.ledger, partitions, node.partitioning
         )
@@ -67,10 +74,10 @@ async def publish_chips(
             publisher_lock(node.settings.plugin_directory, node.publisher),
             trio.open_nursery() as publishing,
         ):
-            resources = partial(deferred.serve_resources, cdi=cdi, flags=flags)
+            resources = partial(serve_resources, cdi=cdi, flags=flags)
             publishing.start_soon(resources, node, worker)
             if node.settings.label_node:
-                await publishing.start(deferred.label_node, node, kube)
+                await publishing.start(_label_node, node, kube)
             await node.features.wait_until(lambda features: features is not None)
             pool_of = node.offers, node.features, node.shared_for_claims
             await publishing.start(derive, node.pool, partial(_pool, node), *pool_of)
@@ -80,7 +87,7 @@ async def publish_chips(
                 # Without the delay of `lazily`: no pool may have what pods have.
                 node.offers.set(_offered(node))
                 node.pool.set(_pool(node))
-            publishing.start_soon(deferred.report_chips, node, kube)
+            publishing.start_soon(_report_chips, node, kube)
             await publish(
                 kube,
                 node_name=node.settings.node_name,
@@ -100,14 +107,69 @@ async def _watch(node: NodeContext, nursery: trio.Nursery, worker: DcmiWorker) -
         interval_seconds=node.settings.health_poll_interval,
         known=Board(chips=node.ledger.remembered_chips()),
         division=node.division,
-        on_event=node.facts,
+        on_event=node.metrics.note,
     )
     await nursery.start(watch, worker, node.dcmi, node.host)
 
 
+async def _report_chips(node: NodeContext, kube: KubeClient) -> None:
+    """Report what slices do not have: by Events, and with a flag in claims."""
+    settings = node.settings
+    async with trio.open_nursery() as nursery:
+        events = partial(
+            write_events,
+            node_name=settings.node_name,
+            publisher=node.publisher,
+            component=settings.driver_name,
+            since=node.started_at,
+        )
+        nursery.start_soon(events, kube, node.board, node.ledger.holds, node.shared)
+        if settings.claim_status:
+            statuses = partial(
+                write_claim_statuses,
+                driver_name=settings.driver_name,
+                host=node.host,
+                on_event=node.metrics.note,
+            )
+            nursery.start_soon(statuses, kube, node.board, node.ledger, node.calls, node.reported)
+        else:
+            # A claim may be allocated anew meanwhile, without what was written before.
+            await disk.run(partial(StatusFiles(node.ledger.state_folder).keep, ()))
+
+
+async def _label_node(
+    node: NodeContext,
+    kube: KubeClient,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Label the Node by its NPUs, until cancelled.
+
+    Started once that was tried, because pods come with the first slice and are placed by labels.
+    """
+    domain = node.settings.driver_name
+    labels = Observable(NodeLabels())
+
+    def wanted() -> NodeLabels:
+        return NodeLabels(
+            labels=board_labels(node.board.value, domain), node_uid=node.publisher.value.node_uid
+        )
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(derive, labels, wanted, node.board, node.publisher)
+        await keep_node(
+            kube,
+            labels,
+            node_name=node.settings.node_name,
+            manager=domain,
+            unforced=TOPOLOGY_KEYS,
+            task_status=task_status,
+        )
+
+
 def _offered(node: NodeContext) -> tuple[Board, tuple[Offer, ...]]:
     board, holds, partitioning = node.board.value, node.ledger.holds.value, node.partitioning.value
-    offers = pool_offers(board, holds, partitioning, elsewhere=node.elsewhere(board))
+    offers = pool_offers(board, holds, partitioning, elsewhere=node.elsewhere())
     return board, held_as_published(offers, shares=node.settings.shares)
 
 

@@ -6,18 +6,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-import trio
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from trio_npu_dra.kit.http import (
-    Coalesced,
-    HttpRequest,
-    HttpResponse,
-    LateHandler,
-    answered,
-    routed,
-)
+from trio_npu_dra.kit.http import Coalesced, Handler, HttpRequest, HttpResponse, routed
 from trio_npu_dra.kit.kubelet.probes import Probe, Probes
 
 SCRAPE_SECONDS: Final = 1.0
@@ -27,41 +19,29 @@ _OPENMETRICS: Final = "application/openmetrics-text"
 _FORMATS: Final = (_OPENMETRICS, "text/plain")
 
 
-async def answer_pages(
-    registry: CollectorRegistry,
-    refresh: Callable[[], Awaitable[None]],
-    probes: Probes,
-    pages: LateHandler,
-) -> None:
-    """Answer requests for *pages*, until cancelled; *refresh* runs before each scrape."""
+def daemon_pages(
+    registry: CollectorRegistry, refresh: Callable[[], Awaitable[None]], probes: Probes
+) -> Handler:
+    """The handler of all pages; *refresh* runs before each scrape."""
 
-    async def scrape(request: HttpRequest) -> HttpResponse:
+    async def scrape(accept: str) -> HttpResponse:
         await refresh()
-        encode, content_type = choose_encoder(request.accept)
+        encode, content_type = choose_encoder(accept)
         return HttpResponse(body=encode(registry), content_type=content_type)
 
     async def metrics(request: HttpRequest) -> HttpResponse:
         return await scrapes[_OPENMETRICS if _OPENMETRICS in request.accept else "text/plain"].get()
 
     scrapes = {
-        accept: Coalesced(
-            partial(answered, scrape, HttpRequest(path="/metrics", accept=accept)),
-            seconds=SCRAPE_SECONDS,
-        )
-        for accept in _FORMATS
+        accept: Coalesced(partial(scrape, accept), seconds=SCRAPE_SECONDS) for accept in _FORMATS
     }
-    pages.become(
-        routed(
-            {
-                ("GET", "/metrics"): metrics,
-                ("GET", "/healthz"): partial(_answer, probes.live),
-                ("GET", "/readyz"): partial(_answer, probes.ready),
-            }
-        )
+    return routed(
+        {
+            ("GET", "/metrics"): metrics,
+            ("GET", "/healthz"): partial(_answer, probes.live),
+            ("GET", "/readyz"): partial(_answer, probes.ready),
+        }
     )
-    async with trio.open_nursery() as nursery:
-        for shared in scrapes.values():
-            nursery.start_soon(shared.run)
 
 
 async def _answer(probe: Probe, _: HttpRequest) -> HttpResponse:

@@ -30,10 +30,6 @@ class SelfCheck:
     def __post_init__(self) -> None:
         self._looks = Coalesced(self._find_problems, seconds=LOOK_SECONDS)
 
-    async def run(self) -> None:
-        """Make the checks, until cancelled."""
-        await self._looks.run()
-
     async def live(self) -> tuple[str, ...]:
         """Problems that only a restart fixes: stuck loops, silent sockets, folders out of reach.
 

@@ -4,8 +4,7 @@ It must not know what its pages show.
 """
 
 from trio_npu_dra.kit.http.coalesced import Coalesced
-from trio_npu_dra.kit.http.connection import answered
-from trio_npu_dra.kit.http.handlers import Handler, HttpRequest, HttpResponse, LateHandler, routed
+from trio_npu_dra.kit.http.handlers import Handler, HttpRequest, HttpResponse, routed
 from trio_npu_dra.kit.http.server import HttpLimits, serve_http
 
 __all__ = [
@@ -14,8 +13,6 @@ __all__ = [
     "HttpLimits",
     "HttpRequest",
     "HttpResponse",
-    "LateHandler",
-    "answered",
     "routed",
     "serve_http",
 ]

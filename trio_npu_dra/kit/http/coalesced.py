@@ -12,10 +12,7 @@ T = TypeVar("T")
 
 
 class Coalesced(Generic[T]):
-    """Makes a value on request, once at a time, for all tasks that wait for it.
-
-    `run` does the work, not the callers of `get`: so nothing repeats or cancels it when they come
-    and go.
+    """Makes a value on request, one at a time, so that its cost does not grow with the clients.
 
     Args:
         make: Makes the value.
@@ -25,24 +22,14 @@ class Coalesced(Generic[T]):
     def __init__(self, make: Callable[[], Awaitable[T]], *, seconds: float) -> None:
         self._make = make
         self._seconds = seconds
-        self._wanted = trio.Event()
-        self._made = trio.Event()
+        self._making = trio.Lock()
         self._value: T | None = None
         self._fresh_until = -math.inf
 
-    async def run(self) -> None:
-        """Make values on request, until cancelled; an error of *make* ends it."""
-        while True:
-            await self._wanted.wait()
-            self._value = await self._make()
-            self._fresh_until = trio.current_time() + self._seconds
-            self._wanted = trio.Event()
-            self._made.set()
-            self._made = trio.Event()
-
     async def get(self) -> T:
-        """The newest value; only while `run` runs is there one."""
-        if trio.current_time() >= self._fresh_until:
-            self._wanted.set()
-            await self._made.wait()
+        """The newest value; an error of *make* is raised."""
+        async with self._making:
+            if trio.current_time() >= self._fresh_until:
+                self._value = await self._make()
+                self._fresh_until = trio.current_time() + self._seconds
         return cast("T", self._value)

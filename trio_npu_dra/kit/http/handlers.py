@@ -3,8 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from trio_npu_dra.kit.base.observable import Observable
-
 
 class HttpRequest(NamedTuple):
     """A request; the server does not read bodies.
@@ -32,23 +30,6 @@ class HttpResponse(NamedTuple):
 
 
 Handler: TypeAlias = Callable[[HttpRequest], Awaitable[HttpResponse]]
-
-
-class LateHandler:
-    """A handler that is loaded later; requests wait for it as long as their connections last."""
-
-    def __init__(self) -> None:
-        self._handler: Observable[Handler | None] = Observable(None)
-
-    def become(self, handler: Handler) -> None:
-        """Let *handler* respond."""
-        self._handler.set(handler)
-
-    async def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Respond to a request."""
-        handler = await self._handler.wait_until(lambda found: found is not None)
-        assert handler is not None
-        return await handler(request)
 
 
 def routed(routes: Mapping[tuple[str, str], Handler]) -> Handler:
