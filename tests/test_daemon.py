@@ -391,7 +391,6 @@ TASKS = {
     "pages": ("serve_http", "serve_probes"),
     "control": ("serve_control",),
     "service": (),
-    "after replies": ("AfterReply.run",),
     "NPUs": ("publish_chips",),
     "publish": (".follow_pool",),
     "serve_kubelet": (),

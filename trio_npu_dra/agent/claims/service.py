@@ -50,7 +50,6 @@ class NodeClaims:
         patience: How long an error is worth another try.
         on_call: Called after each answered call.
         on_held: Called with the UID of a claim that keeps another one from being prepared.
-        after_reply: Calls a function once the reply is on its way: log lines, and *on_call*.
     """
 
     def __init__(
@@ -61,14 +60,12 @@ class NodeClaims:
         patience: Patience | None = None,
         on_call: Callable[[CallAnswered], object] = lambda _: None,
         on_held: Callable[[str], object] = lambda _: None,
-        after_reply: Callable[[Callable[[], object]], object] = lambda function: function(),
     ) -> None:
         self._planner = planner
         self._lifecycle = ClaimLifecycle(planner.ledger, planner.cdi, steps)
         self._patience = patience or Patience()
         self._on_call = on_call
         self._on_held = on_held
-        self._after_reply = after_reply
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, PrepareResult]:
         """Make the claims' NPUs available to containers; no claim's error spoils another's answer.
@@ -165,32 +162,28 @@ class NodeClaims:
         since: float,
         plans: Mapping[str, ClaimPlan] | None = None,
     ) -> None:
-        """Log the outcome of each claim, once the reply is on its way."""
+        """Log the outcome of each claim, and pass the call on."""
         if not refs:  # a probe asks for none
             return
         seconds = trio.current_time() - since
         success, failure, level = _LINES[operation]
-
-        def report() -> None:
-            for uid, ref in refs.items():
-                fields: dict[str, object] = {"claim": f"{ref.namespace}/{ref.name}", "uid": uid}
-                fields["ms"] = round(1000 * seconds, 2)
-                if plans is not None:
-                    fields["devices"] = plans[uid].entry.device_names if uid in plans else []
-                if uid in errors:
-                    log.log(level, failure, extra={**fields, "error": str(errors[uid])})
-                else:
-                    log.info(success, extra=fields)
-            self._on_call(
-                CallAnswered(
-                    operation=operation,
-                    seconds=seconds,
-                    claims=len(refs),
-                    errors=tuple(errors.values()),
-                )
+        for uid, ref in refs.items():
+            fields: dict[str, object] = {"claim": f"{ref.namespace}/{ref.name}", "uid": uid}
+            fields["ms"] = round(1000 * seconds, 2)
+            if plans is not None:
+                fields["devices"] = plans[uid].entry.device_names if uid in plans else []
+            if uid in errors:
+                log.log(level, failure, extra={**fields, "error": str(errors[uid])})
+            else:
+                log.info(success, extra=fields)
+        self._on_call(
+            CallAnswered(
+                operation=operation,
+                seconds=seconds,
+                claims=len(refs),
+                errors=tuple(errors.values()),
             )
-
-        self._after_reply(report)
+        )
 
 
 def _lists_npus(entry: Entry) -> bool:

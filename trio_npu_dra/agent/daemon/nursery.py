@@ -40,7 +40,6 @@ from trio_npu_dra.kit.api.claims import ObservedReader
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.base import disk
-from trio_npu_dra.kit.base.after_reply import AfterReply
 from trio_npu_dra.kit.base.device_metadata import metadata_files
 from trio_npu_dra.kit.base.signals import end_at_last, receive_signals
 from trio_npu_dra.kit.http import serve_http
@@ -177,8 +176,6 @@ async def _keep_claims(
     )
     statuses = StatusObserver(node.reported, settings.driver_name)
     reader = ObservedReader(kube, (contention, *([statuses] if settings.claim_status else [])))
-    after_reply = AfterReply()
-    service.start_soon(after_reply.run)
     is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)
     forgotten = OrphanedClaims(node.ledger, reader, is_busy, driver_name=settings.driver_name)
     metadata = _metadata(node)
@@ -193,9 +190,7 @@ async def _keep_claims(
         partitioning=node.partitioning,
         metadata=metadata,
     )
-    claims = NodeClaims(
-        planner, steps, on_call=node.answered, on_held=forgotten.hurry, after_reply=after_reply
-    )
+    claims = NodeClaims(planner, steps, on_call=node.answered, on_held=forgotten.hurry)
     await service.start(keep_cdi_files, node.ledger, cdi, steps, node.board, metadata)
     service.start_soon(forgotten.run)
     return claims

@@ -4,7 +4,6 @@ Rooms import its modules. It must not know devices, the kubelet or the API serve
 """
 
 __all__ = [
-    "after_reply",
     "backoff",
     "boot",
     "cdi",
