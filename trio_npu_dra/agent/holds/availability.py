@@ -44,7 +44,6 @@ from trio_npu_dra.ascend.offers import (
     held_partition,
     offers,
 )
-from trio_npu_dra.kit.base.last_result import keeps_last_result
 
 _Key: TypeAlias = tuple[frozenset[str], tuple[str, int | None] | None]
 
@@ -85,27 +84,9 @@ def available(
         partitioning: Whether chips are cut for claims; *holds* tell the vNPUs that were.
         elsewhere: Host device nodes of chips that are for resources, or may still be in use there.
     """
-    return _offered(board, tuple(holds), partitioning, frozenset(elsewhere))
-
-
-def pool_offers(
-    board: Board,
-    holds: Iterable[Hold],
-    partitioning: PartitionMode = NO_PARTITIONS,
-    *,
-    elsewhere: AbstractSet[str] = frozenset(),
-) -> tuple[Offer, ...]:
-    """The devices of `available` that are in the DRA pool."""
-    found = available(board, holds, partitioning, elsewhere=elsewhere)
-    return tuple(offer for offer in found if offer.standing is not Standing.ELSEWHERE)
-
-
-@keeps_last_result  # a prepare needs the devices that the last claim's end or begin made
-def _offered(
-    board: Board, holds: tuple[Hold, ...], partitioning: PartitionMode, elsewhere: frozenset[str]
-) -> tuple[Offer, ...]:
+    holds = tuple(holds)
     partitioning = replace(partitioning, ours=vnpus_of(holds))
-    by_key = {offer.key: offer for offer in _unheld(board, partitioning)}
+    by_key = {offer.key: offer for offer in offers(board, partitioning)}
     stays = {
         key
         for key, offer in by_key.items()
@@ -144,7 +125,16 @@ def _offered(
     return tuple(sorted((*held, *free), key=place))
 
 
-_unheld = keeps_last_result(offers)
+def pool_offers(
+    board: Board,
+    holds: Iterable[Hold],
+    partitioning: PartitionMode = NO_PARTITIONS,
+    *,
+    elsewhere: AbstractSet[str] = frozenset(),
+) -> tuple[Offer, ...]:
+    """The devices of `available` that are in the DRA pool."""
+    found = available(board, holds, partitioning, elsewhere=elsewhere)
+    return tuple(offer for offer in found if offer.standing is not Standing.ELSEWHERE)
 
 
 def names_of_chips(offered: Iterable[Offer]) -> dict[str, str]:

@@ -13,7 +13,6 @@ __all__ = [
     "errors",
     "file_lock",
     "health",
-    "last_result",
     "log_thread",
     "logs",
     "observable",

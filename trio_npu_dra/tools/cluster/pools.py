@@ -9,7 +9,6 @@ from fractions import Fraction
 
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.kit.base.last_result import keeps_last_result
 from trio_npu_dra.tools.cluster.inventory import (
     PlacedDevice,
     PoolId,
@@ -85,7 +84,6 @@ def consumed(device: AnyDevice) -> Iterable[tuple[CounterKey, Fraction]]:
             yield (consumption.counter_set, name), parse_quantity(counter.value)
 
 
-@keeps_last_result  # the pods of a job are placed one after the other, all among the same pools
 def pools_by_node(
     nodes: Sequence[FullNode], slices: Sequence[AnySlice], *, minor: int | None = None
 ) -> dict[str, tuple[NodePool, ...]]:

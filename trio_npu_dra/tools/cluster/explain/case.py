@@ -33,7 +33,7 @@ from trio_npu_dra.tools.cluster.inventory import allotments, taken
 from trio_npu_dra.tools.cluster.matching import selects
 from trio_npu_dra.tools.cluster.objects import ADMIN_LABEL, Claim
 from trio_npu_dra.tools.cluster.pods import Pod
-from trio_npu_dra.tools.cluster.pools import pools_by_node
+from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node
 from trio_npu_dra.tools.cluster.said import Obstacle, OfNode, Outcome, Said, Why
 from trio_npu_dra.tools.cluster.view import ClusterView
 
@@ -52,16 +52,27 @@ class _NodeCase:
 
 
 class Case:
-    """All claims of a pod, or one claim without a pod, on each node."""
+    """All claims of a pod, or one claim without a pod, on each node.
+
+    *pools* are those of each node, if the caller has them already.
+    """
 
     def __init__(
-        self, pod: Pod | None, claims: Sequence[Claim], view: ClusterView, matcher: Matcher
+        self,
+        pod: Pod | None,
+        claims: Sequence[Claim],
+        view: ClusterView,
+        matcher: Matcher,
+        pools: Mapping[str, tuple[NodePool, ...]] | None = None,
     ) -> None:
         self._pod = pod
         self._claims = claims
         self._view = view
         self._nodes = view.known_nodes
         self._matcher = matcher
+        if pools is None:
+            pools = pools_by_node(self._nodes, view.slices, minor=view.minor)
+        self._pools = pools
 
     def funnels(self) -> tuple[Funnel, ...]:
         """What each request could choose from; none if that is unknown."""
@@ -205,7 +216,7 @@ class Case:
     def _surroundings(self, cases: Mapping[str, _NodeCase]) -> Surroundings:
         held = allotments(self._view.claims, self._view.pods or ())
         return Surroundings(
-            pools=pools_by_node(self._nodes, self._view.slices, minor=self._view.minor),
+            pools=self._pools,
             taken=taken(held),
             held=held,
             barred={node: case.barred for node, case in cases.items() if case.barred},

@@ -23,6 +23,7 @@ from trio_npu_dra.tools.cluster.explain.words import counted
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
 from trio_npu_dra.tools.cluster.objects import Claim, ClaimStatus, PlacedAllocation
 from trio_npu_dra.tools.cluster.pods import NodeSelector, Pod, Requirement, SelectorTerm
+from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node
 from trio_npu_dra.tools.cluster.said import Action, Outcome, Said, Why
 from trio_npu_dra.tools.cluster.shares import quantity_words
 from trio_npu_dra.tools.cluster.view import ClusterView
@@ -87,8 +88,9 @@ def explain_job(
         names = {node.node for node in nodes}
         placed = sum(pod.spec.node_name in names for pod in members)
         fits, here = 0, _within(view, names)
+        pools = pools_by_node(here.known_nodes, here.slices, minor=here.minor)  # for all pods
         for pod in waiting:
-            after = _with_placed(pod, here, matcher)
+            after = _with_placed(pod, here, pools, matcher)
             if after is None:
                 stops[id_] = pod, here
                 break
@@ -182,12 +184,14 @@ def _within(view: ClusterView, names: set[str]) -> ClusterView:
     )
 
 
-def _with_placed(pod: Pod, view: ClusterView, matcher: Matcher) -> ClusterView | None:
+def _with_placed(
+    pod: Pod, view: ClusterView, pools: Mapping[str, tuple[NodePool, ...]], matcher: Matcher
+) -> ClusterView | None:
     """The cluster after the pod got its node and devices; None if it has no room for the pod."""
     named = claims_of(pod, view)
     if named.problem:
         return None
-    case = Case(pod, tuple(named.claims.values()), view, matcher)
+    case = Case(pod, tuple(named.claims.values()), view, matcher, pools)
     if (found := case.first()) is None:
         return None
     node, given = found
