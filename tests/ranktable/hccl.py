@@ -4,9 +4,9 @@ Loader: hcomm's topoinfo_ranktableConcise.cc and config.cc (1.0, 1.2), rank_tabl
 new_rank_info.cc, rank_level_info.cc and address_info.cc (2.0). Documents: rank_table_config_*.md of
 hicann/hccl. It reads the text as a process of the job does, and ends at the first flaw.
 
-That loader, of August 2026 and with stand-ins for the hardware, takes each table of test_tables and
-refuses each flaw, but for an NPU twice on a server, ranks and super pods that are interleaved, and
-an A3 without addresses, which the documents forbid; a rank without levels it misses later.
+That loader, of August 2026 and with stand-ins for the hardware, takes each table of test_tables. It
+also takes an NPU twice on a server, ranks and super pods that are interleaved, and an A3 without
+addresses, which the documents forbid; a rank without levels it misses later.
 """
 
 from __future__ import annotations

@@ -209,5 +209,7 @@ def test_an_npu_counts_once() -> None:
 
     (member,) = gather(live(named[:1]), claims, 1).members
     assert [one.physical_id for one in member.npus] == [0, 1]
-    with pytest.raises(DriverError, match="pods train-0 and train-1 have the same NPU 0 of n0"):
+    with pytest.raises(
+        DriverError, match="NPU 0 of node n0 is there twice, for pods train-0 and train-1"
+    ):
         gather(live(named), claims, 2)

@@ -77,20 +77,6 @@ _NODES_OF_CARD_OR_SOC: Final = (
 )
 
 
-class RankTableTraits(NamedTuple):
-    """What the HCCL of a family takes in a rank table (hcomm, GetMaxDevNum, CheckDeviceNumValid).
-
-    Attributes:
-        version: The newest form that it reads.
-        ids: How many physical ids there may be; from 0 on.
-        equal_servers: Whether it refuses servers that have unequal numbers of NPUs.
-    """
-
-    version: Literal["1.0", "1.2", "2.0"]
-    ids: int
-    equal_servers: bool = False
-
-
 class Traits(NamedTuple):
     """How chips of one family are recognised, read, split, named and given to containers.
 
@@ -120,7 +106,7 @@ class Traits(NamedTuple):
         needs: What it cannot do without, of each group one: names below `/dev`, where a folder
             stands for any node in it, and host files.
         reads_root_info: Whether its HCCL reads `/etc/hccl_rootinfo.json` (HCCL's documents).
-        rank_table: What its HCCL takes in a rank table; None where there is no HCCL.
+        rank_table: The newest form of rank tables that its HCCL reads; None if there is no HCCL.
         uses_unified_bus: Whether it works over the host's unified bus (`ascend.unified_bus`).
         ub_topologies: Its folder of topologies for HCCL, below that of the Ascend driver.
         has_server_label: Whether a label has the server's index in the super pod.
@@ -146,7 +132,7 @@ class Traits(NamedTuple):
     driver_paths: tuple[str, ...] = _DRIVER_PATHS
     needs: tuple[tuple[str, ...], ...] = _NEEDS
     reads_root_info: bool = False
-    rank_table: RankTableTraits | None = None
+    rank_table: Literal["1.0", "1.2", "2.0"] | None = None
     uses_unified_bus: bool = False
     ub_topologies: str = ""
     has_server_label: bool = False
@@ -188,7 +174,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             shared_nodes=_310P_NODES,
             driver_paths=(*_DRIVER_PATHS, *_SYSTEM_PATHS),
             needs=(*_NODES_OF_CARD_OR_SOC, (_LIBRARIES, "/etc/sys_version.conf")),
-            rank_table=RankTableTraits(version="1.0", ids=32, equal_servers=True),
+            rank_table="1.0",
             resource="Ascend310P",
             has_network_port=False,
         ),
@@ -196,7 +182,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             chip_name=re.compile(r"(Ascend)?910"),
             ring_size=4,
             splits={None: SPLIT_910},
-            rank_table=RankTableTraits(version="1.0", ids=8, equal_servers=True),
+            rank_table="1.0",
             resource="Ascend910",
         ),
         ChipFamily.ASCEND_910B: Traits(
@@ -205,7 +191,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED}),
             split_key="board_id",
             splits=SPLITS_910B,
-            rank_table=RankTableTraits(version="1.0", ids=16),
+            rank_table="1.0",
             resource="Ascend910",
         ),
         ChipFamily.ASCEND_910_A3: Traits(
@@ -219,7 +205,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
             domain_links=frozenset({Link.HCCS, Link.HCCS_SWITCHED, Link.SIO}),
             node_folders=_UB_FOLDERS,
             driver_paths=(*_DRIVER_PATHS, f"{TOPOLOGY_FOLDER}/"),
-            rank_table=RankTableTraits(version="1.2", ids=16),
+            rank_table="1.2",
             resource="Ascend910",
         ),
         ChipFamily.ASCEND_950: Traits(
@@ -235,7 +221,7 @@ TRAITS: Final[Mapping[ChipFamily, Traits]] = MappingProxyType(
                 *((f"/dev/{folder}/",) for folder in _UB_FOLDERS),
             ),
             reads_root_info=True,
-            rank_table=RankTableTraits(version="2.0", ids=65),
+            rank_table="2.0",
             uses_unified_bus=True,
             ub_topologies="950",
             resource="npu",

@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +23,8 @@ from trio_npu_dra.tools.login import access
 from trio_npu_dra.tools.ranktable.environment import Framework, variables
 from trio_npu_dra.tools.ranktable.job import find_job, read_members
 from trio_npu_dra.tools.ranktable.members import Gathered, Member, portless
-from trio_npu_dra.tools.ranktable.order import is_together, together
-from trio_npu_dra.tools.ranktable.rules import Wire, advice, refusals
-from trio_npu_dra.tools.ranktable.tables import form_of, make_table, ranks_of
+from trio_npu_dra.tools.ranktable.tables import Wire, form_of, make_table, ranks_of, together
 
-_FEW: Final = 8
-"""How many refusals are named."""
 _TIMEOUT: Final = 600
 _WHO_NEEDS_ONE: Final = (
     "torchrun and msrun need no rank table: their processes find each other by the variables of "
@@ -193,9 +188,9 @@ def _in_order(members: Sequence[Member], *, keep: bool) -> Sequence[Member]:
     Raises:
         DriverError: It is another one than that of their index, which was to be kept.
     """
-    if is_together(members):
-        return members
     moved = together(members)
+    if moved == tuple(members):
+        return members
     names = ", ".join(member.pod for member in moved)
     if keep:
         raise DriverError(
@@ -223,23 +218,13 @@ def _table(members: Sequence[Member], asked: argparse.Namespace) -> Wire:
     """The job's table.
 
     Raises:
-        DriverError: HCCL would refuse it, which was said.
+        DriverError: HCCL would refuse it.
     """
     ranks = ranks_of(members)
     form = form_of(ranks)
-    made = make_table(ranks, form, block=asked.super_pod_block)
     if asked.explain:
         say(f"form {form.version}: {form.reason}", *_explanation(members), stream=sys.stderr)
-    found = refusals(made, form.traits)
-    if found:
-        flaws = (
-            one.text if one.rank is None else f"{ranks[one.rank]}: {one.text}" for one in found
-        )
-        say(*islice(flaws, _FEW), stream=sys.stderr)
-        more = f"these flaws and {len(found) - _FEW} more" if len(found) > _FEW else "these flaws"
-        raise DriverError(f"HCCL refuses a table with {more}")
-    _warn(advice(made))
-    return made
+    return make_table(ranks, form, block=asked.super_pod_block)
 
 
 def _warn(doubts: Iterable[str]) -> None:

@@ -155,13 +155,14 @@ def _refuse_shared(members: Iterable[Member]) -> None:
     owners: dict[tuple[str, int], str] = {}
     for member in members:
         for npu in member.npus:
-            owner = owners.setdefault((member.node, npu.physical_id), member.pod)
-            if owner != member.pod:
+            key = member.node, npu.physical_id
+            if key in owners:
                 raise DriverError(
-                    f"pods {owner} and {member.pod} have the same NPU {npu.physical_id} of "
-                    f"{member.node}, by one claim: give each pod of a job a claim of its own, by "
-                    "resourceClaimTemplateName"
+                    f"NPU {npu.physical_id} of node {member.node} is there twice, for pods "
+                    f"{owners[key]} and {member.pod}: give each pod of a job a claim of its own, "
+                    "by resourceClaimTemplateName"
                 )
+            owners[key] = member.pod
 
 
 def portless(members: Sequence[Member]) -> str:

@@ -11,21 +11,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address
 from itertools import groupby
-from typing import Literal
+from typing import Any, Final, Literal
 
 from trio_npu_dra.agent.devices.npu_status import LEVELS_LIMIT
-from trio_npu_dra.ascend.traits import TRAITS, RankTableTraits
+from trio_npu_dra.ascend.traits import TRAITS
 from trio_npu_dra.kit.base.errors import ConfigError, DriverError
 from trio_npu_dra.tools.ranktable.members import Member, Npu
-from trio_npu_dra.tools.ranktable.rules import SERVER_ID_LIMIT, Wire, needs_addresses
+
+Wire = dict[str, Any]
+
+_SERVER_ID_LIMIT: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """The form of a job's table, what its HCCL takes in it, and why it is this form."""
+    """The form of a job's table, and why it is this form."""
 
     version: Literal["1.0", "1.2", "2.0"]
-    traits: RankTableTraits
     reason: str
 
 
@@ -39,6 +41,19 @@ class Rank:
     def __str__(self) -> str:
         """For messages."""
         return f"NPU {self.npu.physical_id} of pod {self.member.pod} on node {self.member.node}"
+
+
+def together(members: Iterable[Member]) -> tuple[Member, ...]:
+    """The members with the pods of a node, and the nodes of a super pod, following each other.
+
+    Nothing else changes: a super pod and a node come where their first pod was.
+    """
+    members = tuple(members)
+    pods = [member.super_pod for member in members]
+    nodes = [member.node for member in members]
+    return tuple(
+        sorted(members, key=lambda one: (pods.index(one.super_pod), nodes.index(one.node)))
+    )
 
 
 def ranks_of(members: Iterable[Member]) -> tuple[Rank, ...]:
@@ -57,10 +72,10 @@ def form_of(ranks: Sequence[Rank]) -> Form:
         which = ", ".join(f"{family} ({rank})" for family, rank in families.items())
         raise DriverError(f"HCCL does not join NPUs of several generations: {which}")
     (family,) = families
-    traits = TRAITS[family].rank_table
-    if traits is None:
+    newest = TRAITS[family].rank_table
+    if newest is None:
         raise DriverError(f"there is no HCCL for {family}, so there is no rank table")
-    if traits.version == "2.0":
+    if newest == "2.0":
         _need(
             ranks,
             lambda npu: bool(npu.levels),
@@ -68,18 +83,18 @@ def form_of(ranks: Sequence[Rank]) -> Form:
             f"/etc/hccl_rootinfo.json, if that is valid and they have {LEVELS_LIMIT >> 10} KiB at "
             "most",
         )
-        return Form(version="2.0", traits=traits, reason=f"that of {family}")
-    if traits.version == "1.0":
-        return Form(version="1.0", traits=traits, reason=f"that of {family}")
+        return Form(version="2.0", reason=f"that of {family}")
+    if newest == "1.0":
+        return Form(version="1.0", reason=f"that of {family}")
     if all(rank.npu.super_pod is None for rank in ranks):
-        return Form(version="1.0", traits=traits, reason=f"that of {family} outside of super pods")
+        return Form(version="1.0", reason=f"that of {family} outside of super pods")
     _need(
         ranks,
         lambda npu: npu.super_pod is not None and npu.sdid is not None,
         "lacks its super pod or SDID, which form 1.2 needs of each NPU; npu-smi info -t spod-info "
         "shows both",
     )
-    return Form(version="1.2", traits=traits, reason=f"that of {family} in super pods")
+    return Form(version="1.2", reason=f"that of {family} in super pods")
 
 
 def _need(ranks: Iterable[Rank], has: Callable[[Npu], bool], why: str) -> None:
@@ -91,8 +106,6 @@ def _need(ranks: Iterable[Rank], has: Callable[[Npu], bool], why: str) -> None:
 def make_table(ranks: Sequence[Rank], form: Form, *, block: int | None = None) -> Wire:
     """The table of a job.
 
-    It may have flaws, which `rules.refusals` finds.
-
     Args:
         ranks: With those of a node and of a super pod together.
         form: Theirs.
@@ -100,6 +113,7 @@ def make_table(ranks: Sequence[Rank], form: Form, *, block: int | None = None) -
 
     Raises:
         ConfigError: Super pods cannot be cut into such blocks.
+        DriverError: HCCL needs addresses of NPUs that have none.
     """
     if block is not None and form.version != "1.2":
         raise ConfigError(
@@ -141,7 +155,7 @@ def _by_server(ranks: Sequence[Rank], form: Form, block: int | None) -> Wire:
     }
     if form.version == "1.2":
         table["super_pod_list"] = list(_super_pods(ranks, block))
-    _add_addresses(table, ranks, form)
+    _add_addresses(table, ranks)
     return table
 
 
@@ -154,7 +168,7 @@ def _device(at: int, rank: Rank, form: Form) -> Wire:
 
 def server_id(node: str) -> str:
     """The id of a node's server: its name, or a digest of one that is too long."""
-    return node if len(node) <= SERVER_ID_LIMIT else hashlib.sha256(node.encode()).hexdigest()
+    return node if len(node) <= _SERVER_ID_LIMIT else hashlib.sha256(node.encode()).hexdigest()
 
 
 def _super_pods(ranks: Sequence[Rank], block: int | None) -> Iterator[Wire]:
@@ -173,23 +187,28 @@ def _super_pods(ranks: Sequence[Rank], block: int | None) -> Iterator[Wire]:
             }
 
 
-def _add_addresses(table: Wire, ranks: Sequence[Rank], form: Form) -> None:
+def _add_addresses(table: Wire, ranks: Sequence[Rank]) -> None:
     """Give all devices addresses of one family; where HCCL needs none, all of them or none."""
     devices = [device for server in table["server_list"] for device in server["device"]]
     version = max(
         (4, 6), key=lambda version: sum(_address(rank, version) is not None for rank in ranks)
     )
-    found = [_address(rank, version) for rank in ranks]
-    if None in found and not needs_addresses(
-        servers=len(table["server_list"]), super_pods=len(table.get("super_pod_list", ()))
-    ):
+    missing = [rank for rank in ranks if _address(rank, version) is None]
+    if missing:
+        parts = "super pods" if "super_pod_list" in table else "servers"
+        if len(table.get("super_pod_list") or table["server_list"]) > 1:
+            more = f" and {len(missing) - 1} more NPUs" if missing[1:] else ""
+            raise DriverError(
+                f"{missing[0]}{more}: device_ip is missing: over several {parts} HCCL needs the "
+                f"IPv{version} address of each NPU; hccn_tool sets it"
+            )
         return
-    for device, address in zip(devices, found, strict=True):
-        device["device_ip"] = address  # None is refused
+    for device, rank in zip(devices, ranks, strict=True):
+        device["device_ip"] = _address(rank, version)
     hosts = {server_id(rank.member.node): ip_address(rank.member.host_address) for rank in ranks}
     # HCCL has use for it on A3 alone, as an IPv4 address; without device_ip it would do harm.
     is_v4 = all(isinstance(address, IPv4Address) for address in hosts.values())
-    if form.traits.version == "1.2" and is_v4:
+    if TRAITS[ranks[0].npu.family].rank_table == "1.2" and is_v4:
         for server in table["server_list"]:
             server["host_ip"] = str(hosts[server["server_id"]])
 
