@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.admission.policy import ELSEWHERE, NODE, Object, Request, policies
-from trio_npu_dra.agent.report.event_series import EventSeries
+from trio_npu_dra.agent.report.events import new_event
 from trio_npu_dra.agent.report.news import News, Reason
 from trio_npu_dra.kit.api.events import ObjectReference
 
@@ -16,13 +16,9 @@ ABOUT = "may only write Events about that node and about ResourceClaims"
 
 def ours(kind: str = "Node", name: str = NODE) -> Object:
     """An Event as the driver on our node writes it."""
-    series = EventSeries(component="npu.huawei.com", node_name=NODE)
     news = News(about="npu-3", reason=Reason.FAULT, message="npu-3: fault")
     about = ObjectReference(api_version="v1", kind=kind, name=name, uid="some")
-    series.note(news, [about], at=0.0, now=0.0)
-    due = series.due(0.0)
-    assert due is not None
-    return due[0].to_wire()
+    return new_event(news, about, "", "npu.huawei.com", NODE).to_wire()
 
 
 def refusals(*, new: Object, old: Object | None = None) -> list[str]:

@@ -1,25 +1,26 @@
 """Kubernetes Events on the Node, on claims that hold the NPU, and on claims of several pods.
 
-A restart repeats no Event of an NPU. One that cannot be written within minutes is dropped.
+There is one Event for each object, reason and chip, which counts repetitions. A restart repeats no
+Event of an NPU.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Iterable, Mapping
-from math import inf
+from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 import trio
 
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, SharedClaim, holds_of
-from trio_npu_dra.agent.report.event_series import EventSeries
 from trio_npu_dra.agent.report.news import News, Reason, news, shared_news
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.kit.api.client import KubeClient
-from trio_npu_dra.kit.api.events import Event, ObjectReference
-from trio_npu_dra.kit.api.objects import Node, ResourceClaim
+from trio_npu_dra.kit.api.events import Event, EventSource, ObjectReference
+from trio_npu_dra.kit.api.objects import Node, ObjectMeta, ResourceClaim, rfc3339
 from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Conflict, KubeError
@@ -28,7 +29,14 @@ from trio_npu_dra.kit.pool import PublisherStatus
 
 log = logging.getLogger(__name__)
 
+PAUSE_SECONDS: Final = 10.0
+"""Between two writes of one Event, at least."""
+
+QUIET_SECONDS: Final = 600.0
+"""After so long without a repetition, the next one is a new Event."""
+
 _STUCK_SECONDS: Final = 60.0  # two requests, each of which has a deadline of its own
+_NAME_BASE_LIMIT: Final = 230  # a name has 253 characters, and 17 are added
 
 
 async def write_events(
@@ -48,48 +56,36 @@ async def write_events(
     in *shared* one of their own. An earlier daemon has written the Events of faults that began
     before *since*, the start of this one in seconds since 1970.
     """
-    retry = Retry("writing Events", log)
     node = ObjectReference(
         api_version=Node.group_version,
         kind=Node.kind_name,
         name=node_name,
         uid=(await publisher.wait_until(lambda status: bool(status.node_uid))).node_uid,
     )
-    series = EventSeries(component=component, node_name=node_name)
-    arrived = trio.Event()
 
-    async def listen() -> None:
-        nonlocal arrived
+    async def listen(events: _Events) -> None:
         before = EMPTY_BOARD
         async for after in board.changes():
             for item in news(before, after, holds.value, since=since):
                 if item.reason is Reason.POLICY_CHANGED:
                     log.warning("how NPUs are handed out has changed", extra={"news": item.message})
-                about = (node, *_holders(item, holds.value))
-                series.note(item, about, at=time.time(), now=trio.current_time())
+                events.note(item, (node, *_holders(item, holds.value)))
             before = after
-            arrived.set()
 
-    async def listen_to_claims() -> None:
-        nonlocal arrived
+    async def listen_to_claims(events: _Events) -> None:
         before: Mapping[str, SharedClaim] = {}
         async for after in shared.changes():
             for claim in after.values():
                 item = shared_news(claim, board.value, holds.value)
                 if item is not None and before.get(claim.holder.uid) != claim:
-                    about = (_claim(claim.holder),)
-                    series.note(item, about, at=time.time(), now=trio.current_time())
+                    events.note(item, (_claim(claim.holder),))
             before = after
-            arrived.set()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(listen)
-        nursery.start_soon(listen_to_claims)
-        while True:
-            with trio.move_on_at(inf if (due := series.next_due) is None else due):
-                await arrived.wait()
-            arrived = trio.Event()
-            await _write_due(client, series, retry)
+        events = _Events(client, nursery, component, node_name)
+        nursery.start_soon(listen, events)
+        nursery.start_soon(listen_to_claims, events)
+    raise AssertionError  # changes of an Observable never end
 
 
 def _holders(item: News, holds: Iterable[Hold]) -> list[ObjectReference]:
@@ -108,33 +104,103 @@ def _claim(holder: Holder) -> ObjectReference:
     )
 
 
-async def _write_due(client: KubeClient, series: EventSeries, retry: Retry) -> None:
-    """Write Events that are due; an Event waits while the API server takes none."""
-    while (due := series.due(trio.current_time())) is not None:
-        event, is_stored = due
-        try:
-            with watchdog.step("writing an Event", limit=_STUCK_SECONDS):
-                await _write(client, event, is_stored=is_stored)
-        except KubeError as error:
-            if not error.retryable:
-                series.drop(event)
-                about = event.involved_object
-                text = f"{event.reason} on {about.kind} {about.name}: {event.message}"
-                log.warning("Event not written", extra={"event": text, "error": str(error)})
+@dataclass
+class _Series:
+    """An Event that counts repetitions; *changed* is set while the API server lacks the newest."""
+
+    event: Event
+    is_stored: bool = False
+    changed: trio.Event = field(default_factory=trio.Event)
+
+
+@dataclass
+class _Events:
+    """The Events of a node's NPUs, each kept at the API server by a task of its own."""
+
+    client: KubeClient
+    nursery: trio.Nursery
+    component: str
+    node_name: str
+    series: dict[tuple[str, Reason, str], _Series] = field(default_factory=dict)
+    writing: trio.Lock = field(default_factory=trio.Lock)
+    retry: Retry = field(default_factory=lambda: Retry("writing Events", log))
+
+    def note(self, news: News, about: Iterable[ObjectReference]) -> None:
+        """Note that something happened now, of which *about* get an Event."""
+        clock = rfc3339(time.time())
+        for reference in about:
+            key = (reference.uid, news.reason, news.about)
+            series = self.series.get(key)
+            if series is not None:
+                count = series.event.count + 1
+                again = {"message": news.message, "count": count, "last_timestamp": clock}
+                series.event = series.event.model_copy(update=again)
+                series.changed.set()
                 continue
-            await trio.sleep(retry.failed(error))
-            if dropped := series.drop_old(trio.current_time()):
-                log.warning("Events dropped, the API server is away", extra={"events": dropped})
-        else:
-            retry.recovered()
-            series.stored(event, trio.current_time())
+            event = new_event(news, reference, clock, self.component, self.node_name)
+            self.series[key] = _Series(event)
+            self.nursery.start_soon(self._keep, key)
+
+    async def _keep(self, key: tuple[str, Reason, str]) -> None:
+        """Write an Event at once, and again when it has changed, until it is quiet for long."""
+        series = self.series[key]
+        series.changed.set()
+        while series.changed.is_set():
+            await self._write(series)
+            with trio.move_on_after(QUIET_SECONDS):
+                await trio.sleep(PAUSE_SECONDS)
+                await series.changed.wait()
+        del self.series[key]
+
+    async def _write(self, series: _Series) -> None:
+        """Write the newest state of an Event; the others wait, so that one task retries."""
+        async with self.writing:
+            series.changed = trio.Event()
+            while True:
+                try:
+                    with watchdog.step("writing an Event", limit=_STUCK_SECONDS):
+                        await self._send(series)
+                except KubeError as error:
+                    if error.retryable:
+                        await trio.sleep(self.retry.failed(error))
+                        continue
+                    about = series.event.involved_object
+                    text = f"{series.event.reason} on {about.kind} {about.name}"
+                    told = {"event": f"{text}: {series.event.message}", "error": str(error)}
+                    log.warning("Event not written", extra=told)
+                else:
+                    self.retry.recovered()
+                return
+
+    async def _send(self, series: _Series) -> None:
+        event = series.event
+        try:
+            if not series.is_stored:
+                await self.client.create(event)
+            else:
+                await self.client.update(event)  # creates it again if it was deleted meanwhile
+        except Conflict:  # an earlier try created it, and the answer was lost
+            await self.client.update(event)
+        series.is_stored = True
 
 
-async def _write(client: KubeClient, event: Event, *, is_stored: bool) -> None:
-    if is_stored:
-        await client.update(event)  # creates it again if it was deleted meanwhile
-        return
-    try:
-        await client.create(event)
-    except Conflict:  # an earlier try created it, and the answer was lost
-        await client.update(event)
+def new_event(
+    news: News, about: ObjectReference, clock: str, component: str, node_name: str
+) -> Event:
+    """An Event of what happened once; *clock* is when, in RFC 3339."""
+    base = about.name[:_NAME_BASE_LIMIT].rstrip("-.")
+    return Event(
+        metadata=ObjectMeta(
+            name=f"{base}.{secrets.token_hex(8)}", namespace=about.namespace or "default"
+        ),
+        involved_object=about,
+        type="Normal" if news.reason.is_normal else "Warning",
+        reason=news.reason,
+        message=news.message,
+        count=1,
+        first_timestamp=clock,
+        last_timestamp=clock,
+        source=EventSource(component=component, host=node_name),
+        reporting_component=component,
+        reporting_instance=node_name,
+    )
