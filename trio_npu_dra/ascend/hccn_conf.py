@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from ipaddress import ip_address, ip_interface
 from typing import Final
@@ -19,16 +19,12 @@ _ADDRESS: Final = re.compile(r"(IPv6)?address_(\d+)")  # netmask_ and gateway_ g
 
 
 def read_hccn_conf(host: Host) -> Mapping[int, ChipNetwork]:
-    """The networks by physical id; read again only when the file has changed.
+    """The networks by physical id.
 
     Raises:
         StorageError: The file cannot be read.
     """
-    return host.look_up("hccn.conf", _read)
-
-
-def _read(root: str, note: Callable[[str], object]) -> dict[int, ChipNetwork]:
-    content = read_file(root, HCCN_CONF, note=note, limit=SIZE_LIMIT)
+    content = read_file(str(host.host_root), HCCN_CONF, limit=SIZE_LIMIT)
     return _parsed((content or b"").decode(errors="replace"))
 
 

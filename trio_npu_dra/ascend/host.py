@@ -7,12 +7,11 @@ runtime's, for the CDI spec.
 import os
 import re
 import stat
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from trio_npu_dra.ascend.host_path import KnownPaths, resolve
+from trio_npu_dra.ascend.host_path import resolve
 
 _HUAWEI: Final = "0x19e5"
 _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NICs have others
@@ -20,8 +19,6 @@ _PROCESSING_ACCELERATOR: Final = "0x12"  # PCI base class; Huawei's disks and NI
 _NPU_NODE: Final = re.compile(r"davinci\d+")
 _NUMA_NODE: Final = re.compile(r"node(\d+)")
 _VNPU_NODE: Final = re.compile(r"vdavinci\d+")
-
-T = TypeVar("T")
 
 MANAGER: Final = "davinci_manager"
 """The device node of the Ascend driver's manager, without which nothing works."""
@@ -35,16 +32,16 @@ class Host:
         host_root: The host's `/`; or our own, when a manifest mounts parts of the host into it.
         extra_mounts: Paths of the host that an operator gives to containers with an NPU, each with
             its path in the container.
-        known: Results of `look_up`, until the files change.
         unfit: Paths of another kind than they should be, which no container gets.
+        said: What the log has said of its files.
     """
 
     host_root: Path = Path("/")
     dev_root: Path = Path("/dev")
     sysfs_root: Path = Path("/sys")
     extra_mounts: tuple[tuple[str, str], ...] = ()
-    known: KnownPaths = field(default_factory=KnownPaths, repr=False, compare=False)
     unfit: set[str] = field(default_factory=set, repr=False, compare=False)
+    said: set[str] = field(default_factory=set, repr=False, compare=False)
 
     # --- sysfs -----------------------------------------------------------------------------------
 
@@ -143,35 +140,21 @@ class Host:
         """
         root = str(self.host_root)
 
-        def has(path: str, note: Callable[[str], object]) -> bool:
-            place = resolve(root, path, on_folder=note)
+        def has(path: str) -> bool:
+            place = resolve(root, path)
             mode = 0 if place is None else _mode(place)
             is_folder, is_file = stat.S_ISDIR(mode), stat.S_ISREG(mode)
             if of_any_kind:
                 return self._is_fit(path, mode, is_fit=is_folder or is_file)
             return self._is_fit(path, mode, is_fit=is_folder if path.endswith("/") else is_file)
 
-        return self.known.look_up(
-            (root, str(of_any_kind), *paths),
-            lambda note: frozenset(path for path in paths if has(path, note)),
-        )
+        return frozenset(path for path in paths if has(path))
 
     def _is_fit(self, path: str, mode: int, *, is_fit: bool) -> bool:
         """Pass on whether a path is of the right kind; note one that is there and is not."""
         note = self.unfit.discard if is_fit or not mode else self.unfit.add
         note(path)
         return is_fit
-
-    def look_up(self, name: str, find: Callable[[str, Callable[[str], object]], T]) -> T:
-        """What *find* returns; called again only when a folder or file that it noted has changed.
-
-        Args:
-            name: A word for each such function.
-            find: Gets our path of the host's `/`, and a function that notes a folder or file before
-                *find* looks there.
-        """
-        root = str(self.host_root)
-        return self.known.look_up((name, root), lambda note: find(root, note))
 
 
 def _mode(path: str) -> int:

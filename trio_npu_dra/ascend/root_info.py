@@ -7,8 +7,9 @@ container gets it only if it fits all its chips. HCCL of other generations does 
 
 import logging
 import posixpath
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -33,19 +34,19 @@ Levels: TypeAlias = Mapping[int, tuple[Any, ...]]
 NO_LEVELS: Final[Levels] = MappingProxyType({})
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RootInfo:
-    """The content of the file until it changes.
+    """The content of the file.
 
     Attributes:
         levels: Of the chips that it describes.
+        topology: The path of the topology file that it names.
         problem: Why no container can use it; empty if some can.
-        is_said: Whether the log has said that a container did not get it.
     """
 
     levels: Levels = field(default_factory=lambda: NO_LEVELS)  # Python 3.11 wants a function
+    topology: str = ""
     problem: str = ""
-    is_said: bool = field(default=False, compare=False)
 
     def problem_for(self, physical_ids: Iterable[int]) -> str:
         """Why a container with these chips cannot use it; empty if it can."""
@@ -56,8 +57,18 @@ class RootInfo:
 
 
 def read_root_info(host: Host) -> RootInfo | None:
-    """The file of a host, read again only when it has changed; None if there is none."""
-    return host.look_up("root info", _read)
+    """The file of a host; None if there is none."""
+    root = str(host.host_root)
+    try:
+        content = read_file(root, ROOT_INFO, limit=_SIZE_LIMIT)
+    except StorageError as error:
+        return RootInfo(problem=str(error))
+    if content is None:
+        return None
+    found = _parsed(content)
+    if not found.problem and resolve(root, found.topology) is None:
+        return replace(found, problem=f"topo_file_path is no file in {TOPOLOGY_FOLDER}")
+    return found
 
 
 def read_levels(host: Host, chips: Iterable[Chip]) -> Levels:
@@ -69,13 +80,13 @@ def read_levels(host: Host, chips: Iterable[Chip]) -> Levels:
 
 
 def gives_root_info(host: Host, physical_ids: Iterable[int]) -> bool:
-    """Whether a container with these chips of a 950 gets the file; the log says once why not."""
+    """Whether a container with these chips of a 950 gets the file; the log says why not, once."""
     found = read_root_info(host)
     if found is None:
         return False
     problem = found.problem_for(physical_ids)
-    if problem and not found.is_said:
-        found.is_said = True
+    if problem and problem not in host.said:
+        host.said.add(problem)
         log.warning(
             "containers do not get the root info of HCCL, which does not fit their NPUs",
             extra={"path": ROOT_INFO, "problem": problem},
@@ -97,17 +108,8 @@ class _RankTable(BaseModel, defer_build=True):
     rank_list: tuple[_Rank, ...]
 
 
-def _read(root: str, note: Callable[[str], object]) -> RootInfo | None:
-    try:
-        content = read_file(root, ROOT_INFO, note=note, limit=_SIZE_LIMIT)
-    except StorageError as error:
-        return RootInfo(problem=str(error))
-    if content is None:
-        return None
-    return _judged(content, lambda path: resolve(root, path, on_folder=note) is not None)
-
-
-def _judged(content: bytes, has: Callable[[str], bool]) -> RootInfo:
+@lru_cache(maxsize=1)  # a prepare and each repair read it: up to 4 MB of JSON
+def _parsed(content: bytes) -> RootInfo:
     try:
         version = _AnyVersion.model_validate_json(content, strict=True).version
         if version != _VERSION:
@@ -118,6 +120,8 @@ def _judged(content: bytes, has: Callable[[str], bool]) -> RootInfo:
         where = ".".join(map(str, first["loc"]))
         return RootInfo(problem=": ".join(filter(None, (where, first["msg"]))))
     topology = posixpath.normpath(table.topo_file_path)
-    if not topology.startswith(f"{TOPOLOGY_FOLDER}/") or not has(topology):
+    if not topology.startswith(f"{TOPOLOGY_FOLDER}/"):
         return RootInfo(problem=f"topo_file_path is no file in {TOPOLOGY_FOLDER}")
-    return RootInfo(levels={rank.device_id: rank.level_list for rank in table.rank_list})
+    return RootInfo(
+        levels={rank.device_id: rank.level_list for rank in table.rank_list}, topology=topology
+    )

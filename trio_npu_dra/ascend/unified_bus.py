@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from trio_npu_dra.ascend.host import Host
@@ -37,7 +37,7 @@ def ub_files(host: Host) -> tuple[str, ...]:
     """The files and folders of the UB's user space that the host has; none without a UB."""
     if not (host.sysfs_root / "class/unified_bus").is_dir():
         return ()
-    return host.look_up("UB files", lambda root, note: tuple(_find(root, note)))
+    return tuple(_find(str(host.host_root)))
 
 
 def topology_files(host: Host, family: ChipFamily) -> frozenset[str]:
@@ -66,20 +66,19 @@ def _topology_name(chip: Chip) -> str | None:
     return _OF_SUPER_POD[kind] if kind is not None and kind < len(_OF_SUPER_POD) else None
 
 
-def _find(root: str, note: Callable[[str], object]) -> Iterator[str]:
+def _find(root: str) -> Iterator[str]:
     paths = [*_OTHERS]
-    if folder := resolve(root, _LIBRARIES, on_folder=note):
-        note(folder)
+    if folder := resolve(root, _LIBRARIES):
         names = sorted(os.listdir(folder))  # noqa: PTH208 - texts
         paths[:0] = [f"{_LIBRARIES}/{name}" for name in names if name.startswith(_LIBRARY_NAMES)]
     for path in paths:
-        folder = resolve(root, posixpath.dirname(path), on_folder=note)
-        if folder is not None and _may_be_mounted(root, folder, path, note):
+        folder = resolve(root, posixpath.dirname(path))
+        if folder is not None and _may_be_mounted(root, folder, path):
             yield path
 
 
-def _may_be_mounted(root: str, folder: str, path: str, note: Callable[[str], object]) -> bool:
-    place = resolve(root, path, on_folder=note)
+def _may_be_mounted(root: str, folder: str, path: str) -> bool:
+    place = resolve(root, path)
     if place is None or posixpath.dirname(place) != folder:
         return False
     try:
