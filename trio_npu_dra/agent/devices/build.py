@@ -81,17 +81,7 @@ def offer_attributes(
 ) -> Mapping[str, Any]:
     """The attributes of an offer's device as the API has them, for containers that have it."""
     of_board = board.driver_version, board.multi_die_policy, frozenset(shared_for_claims)
-    return _attributes_on_the_wire(offer, *of_board)
-
-
-@lru_cache(maxsize=64)
-def _attributes_on_the_wire(
-    offer: Offer,
-    driver_version: str | None,
-    multi_die_policy: str | None,
-    shared_for_claims: frozenset[str],
-) -> Mapping[str, Any]:
-    device = build_device(_lasting(offer), driver_version, multi_die_policy, shared_for_claims)
+    device = build_device(_lasting(offer), *of_board)
     return {name: attribute.to_wire() for name, attribute in device.attributes.items()}
 
 

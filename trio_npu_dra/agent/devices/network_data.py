@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
-from trio_npu_dra.ascend.model import Chip, ChipNetwork
+from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.kit.api.objects import NetworkDeviceData
 
 
@@ -15,19 +14,13 @@ def network_data(chip: Chip) -> NetworkDeviceData | None:
 
     Without the name of an interface: that would be one of the pod's, and the port is in the chip.
     """
-    return None if chip.network is None else _data(chip.network)
+    if chip.network is None:
+        return None
+    ips = tuple(str(address) for address in chip.network.addresses)
+    return NetworkDeviceData(ips=ips, hardware_address=chip.network.mac)
 
 
 def network_on_the_wire(chip: Chip) -> Mapping[str, Any] | None:
     """The same as the API has it."""
-    return None if chip.network is None else _wire(chip.network)
-
-
-def _data(network: ChipNetwork) -> NetworkDeviceData:
-    ips = tuple(str(address) for address in network.addresses)
-    return NetworkDeviceData(ips=ips, hardware_address=network.mac)
-
-
-@lru_cache(maxsize=64)  # each prepare needs it, and it changes rarely
-def _wire(network: ChipNetwork) -> Mapping[str, Any]:
-    return _data(network).to_wire()
+    data = network_data(chip)
+    return None if data is None else data.to_wire()

@@ -1,4 +1,4 @@
-"""HTTP to the API server, with as few steps for a request as possible.
+"""HTTP to the API server.
 
 A request has a connection to itself until it is answered; idle connections wait on a list.
 `AT_ONCE` requests run side by side, the rest waits for its turn, on connections that stay open.
@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import h11
@@ -24,10 +24,8 @@ from trio_npu_dra.kit.api.answers import is_success, refusal
 from trio_npu_dra.kit.api.bodies import OBJECT_LIMIT, Lines
 from trio_npu_dra.kit.api.connection import Answer, Connection, Request, Server
 from trio_npu_dra.kit.api.credentials import Credentials
+from trio_npu_dra.kit.api.streams import Stream
 from trio_npu_dra.kit.base.errors import Forbidden, Unavailable
-
-if TYPE_CHECKING:
-    from trio_npu_dra.kit.api.streams import Stream
 
 AT_ONCE: Final = 32
 """Requests under way at most. A kubelet prepares a few claims at a time, those of one pod."""
@@ -159,10 +157,7 @@ class Transport:
         was_sent = False
         try:
             with trio.fail_after(self._deadline):
-                try:
-                    self._slots.acquire_nowait()
-                except trio.WouldBlock:
-                    await self._slots.acquire()
+                await self._slots.acquire()
                 was_sent = True
                 try:
                     answer, is_outdated = await self._exchange(asked, request(), limit)
@@ -181,9 +176,6 @@ class Transport:
         return answer
 
     async def _open(self, asked: str, path: str) -> Stream:
-        # Late, because only watches need httpx, and a start would wait for it.
-        from trio_npu_dra.kit.api.streams import Stream  # noqa: PLC0415
-
         request = self._request("GET", path, None, JSON)
         async with AsyncExitStack() as on_failure:
             try:

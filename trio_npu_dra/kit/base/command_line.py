@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
@@ -123,8 +124,6 @@ def must_be_one_of(choices: Iterable[str], value: str) -> str:
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """The end of a refusal of *word*: the known word that is most like it; empty if none is."""
-    import difflib  # noqa: PLC0415 - the daemon does without it
-
     return "".join(
         f"; did you mean {likely}?" for likely in difflib.get_close_matches(word, known, n=1)
     )
