@@ -20,10 +20,6 @@ async def side_by_side(
     async def call(key: str, argument: T) -> None:
         answers[key] = await function(key, argument)
 
-    if len(arguments) <= 1:  # most calls are about one claim, which needs no task of its own
-        for key, argument in arguments.items():
-            await call(key, argument)
-        return answers
     async with trio.open_nursery() as nursery:
         for key, argument in arguments.items():
             nursery.start_soon(call, key, argument)
