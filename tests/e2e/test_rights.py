@@ -21,9 +21,6 @@ from tests.e2e.test_claim_status import FORBIDDEN
 AGENT = "trio-npu-dra/"
 """How the driver calls itself to the server; the tests use its account too, with kubectl."""
 
-OPTIONAL = ("node-labels",)
-"""The folders with rights that only some nodes' drivers have."""
-
 Right = tuple[str, str, str]
 """Verb, API group, resource with its subresource: as RBAC writes them."""
 
@@ -34,14 +31,14 @@ def right(request: Request) -> Right:
     return (request.verb, request.group, resource or request.uri)
 
 
-def granted(*folders: str) -> set[Right]:
+def granted() -> set[Right]:
     """The rights of the driver's roles, which every test applies as they are.
 
     Without those that no request names: the API server asks for them beside another one.
     """
     roles = [
         about
-        for folder in folders
+        for folder in ("base", "node-labels")
         for file in (ROOT / "k8s" / folder).glob("*.yaml")
         for about in yaml.safe_load_all(file.read_text())
         if about["kind"] in {"ClusterRole", "Role"}
@@ -78,11 +75,11 @@ def test_driver_is_refused_nothing_and_uses_no_other_right(
 
     refused = [each for each in asked if each.code == 403]
     assert [each for each in refused if not each.name.startswith(FORBIDDEN)] == []
-    assert used.keys() <= granted("base", *OPTIONAL)
+    assert used.keys() <= granted()
 
 
 @pytest.mark.when_all_have_run
 def test_no_right_is_idle(rights: Path) -> None:
     """A right that no test on a version used, in one session or several, is not needed."""
     used = {tuple(each) for session in rights.iterdir() for each in json.loads(session.read_text())}
-    assert used - granted(*OPTIONAL) == granted("base")
+    assert used == granted()
