@@ -50,10 +50,6 @@ kind command *arguments:
 arm64 *arguments:
     python -m dev.arm64 {{arguments}}
 
-# put faults into a room (kit/pool, agent/claims, ascend ...) and see which its tests notice; long
-mutants room *arguments:
-    python -m dev.mutants {{room}} {{arguments}}
-
 # so many gRPC calls at random: cancelled, reset, late, and with a server that keeps restarting
 stress calls *arguments:
     python -m dev.grpc.stress {{calls}} {{arguments}}
