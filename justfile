@@ -46,17 +46,9 @@ e2e *arguments:
 kind command *arguments:
     python -m dev.kind {{command}} {{arguments}}
 
-# build the image for arm64 and run it, the demo and tests there, emulated; root, Debian, minutes
-arm64 *arguments:
-    python -m dev.arm64 {{arguments}}
-
 # so many gRPC calls at random: cancelled, reset, late, and with a server that keeps restarting
 stress calls *arguments:
     python -m dev.grpc.stress {{calls}} {{arguments}}
-
-# look for input that breaks our code, so many minutes for each target of tests/fuzz
-fuzz minutes *targets:
-    python -m dev.fuzz {{minutes}} {{targets}}
 
 # attack the daemon in every way that docs/security.md lists and print its tables anew; half an hour
 abuse *words:

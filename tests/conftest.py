@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 # seconds on a busy machine.
 _untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("small", _untimed, max_examples=20)
-# An emulated machine is slow, and only looks for what differs from this one.
-settings.register_profile("few", _untimed, max_examples=3)
 # Each run has the same examples, so that a change fails only because of what it touches.
 settings.register_profile("full", _untimed, max_examples=100, derandomize=True)
 # To look for what nobody has seen yet: each run has others, for some minutes.

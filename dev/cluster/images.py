@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,28 +24,13 @@ UNNAMED_KEPT = 40
 """Images without a name that are kept for the builds to come: those of a few trees."""
 CLUTTER = ("dev", "var/cache/apt", "var/lib/apt/lists", "usr/share/man", "usr/share/locale")
 """Files that no test reads and that every pull would carry."""
+BUILDING = ("--isolation=chroot", "--pull-never", "--layers", "--force-rm")
+"""The options of each build: nothing is pulled, and nothing runs in a container.
+
+Every stage is kept for builds to come. What it was made in is not; buildah would keep that too.
+"""
 DOCUMENTS = 'find "$1"/usr/share/doc -type f ! -name copyright -delete'
 """The licences among them stay, as in Debian's own images: the driver's image copies some."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Storage:
-    """Images for one kind of machine.
-
-    `architecture` is Debian's name of it, if it is another than this machine's; `within` comes
-    before programs, so that its own run here.
-    """
-
-    architecture: str = ""
-    within: tuple[str | Path, ...] = ()
-
-    def named(self, name: str) -> str:
-        """The name of something in the cache that each storage has."""
-        return f"{name}-{self.architecture}" if self.architecture else name
-
-
-OURS = Storage()
-ARM64 = Storage(architecture="arm64", within=(sys.executable, HERE / "emulated.py"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +43,6 @@ class Base:
 
     name: str
     recipe: str
-    storage: Storage = OURS
     fill: Callable[[Path], None] | None = None
     parent: Base | None = None
 
@@ -85,8 +68,8 @@ class Base:
         """
         if self.parent:
             self.parent.ready()
-        with locked(self.storage.named("images")):
-            if not image_id(self.tag, storage=self.storage):
+        with locked("images"):
+            if not image_id(self.tag):
                 self._build()
         return self.tag
 
@@ -98,8 +81,7 @@ class Base:
             if self.fill:
                 self.fill(context)
             (context / "Containerfile").write_text(self.containerfile)
-            options = (*building(self.storage), "--tag", self.tag)
-            buildah("build", *options, context, storage=self.storage)
+            buildah("build", *BUILDING, "--tag", self.tag, context)
         print(f"made {self.name} in {time.monotonic() - began:.0f} s", flush=True)
 
 
@@ -108,20 +90,16 @@ def key(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
-def debian(name: str, *packages: str, then: str = "", storage: Storage = OURS) -> Base:
+def debian(name: str, *packages: str, then: str = "") -> Base:
     """A base image of Debian's minimal system with further packages.
 
     `then` is shell text that runs in the finished tree, with its root as the argument.
     """
-    architecture = storage.architecture
 
     def fill(context: Path) -> None:
         root = context / "root"
         run(
-            # debootstrap needs this where it may make no device nodes, as in a user namespace.
-            *(*storage.within, "env", *(("container=lxc",) if architecture else ())),
             *("debootstrap", "--variant=minbase"),
-            *((f"--arch={architecture}",) if architecture else ()),
             *((f"--include={','.join(packages)}",) if packages else ()),
             *(SUITE, root),
             timeout=1800,
@@ -134,7 +112,7 @@ def debian(name: str, *packages: str, then: str = "", storage: Storage = OURS) -
         shutil.rmtree(root)
 
     finish = "\n".join(filter(None, (DOCUMENTS, then)))
-    made_of = " ".join(filter(None, (SUITE, architecture, *packages)))
+    made_of = " ".join((SUITE, *packages))
     recipe = (
         f"# Debian {made_of}\n"
         + "".join(f"# {line}\n" for line in finish.splitlines())
@@ -143,7 +121,7 @@ def debian(name: str, *packages: str, then: str = "", storage: Storage = OURS) -
         "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
         'CMD ["bash"]\n'
     )
-    return Base(name=name, recipe=recipe, storage=storage, fill=fill)
+    return Base(name=name, recipe=recipe, fill=fill)
 
 
 def _fill_pause(context: Path) -> None:
@@ -167,14 +145,10 @@ PAUSE = Base(
     'FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n',
     fill=_fill_pause,
 )
-PYTHON, PYTHON_ARM64 = (
-    debian(
-        "library/python:build",
-        *("python3", "python3-venv", "python3-pip", "gcc", "libc6-dev", "libstdc++6", "mount"),
-        then=AS_PYTHON_IMAGE,
-        storage=storage,
-    )
-    for storage in (OURS, ARM64)
+PYTHON = debian(
+    "library/python:build",
+    *("python3", "python3-venv", "python3-pip", "gcc", "libc6-dev", "libstdc++6", "mount"),
+    then=AS_PYTHON_IMAGE,
 )
 SERVED = (PAUSE, UBUNTU, UBUNTU_LDPATH)
 """The base images that pods of the tests name."""
@@ -194,7 +168,7 @@ def build_driver_image(context: Path, *, target: str | None = None, tag: str) ->
     names = re.findall(r"^ARG (\w+_IMAGE)\b", (context / "Dockerfile").read_text(), re.MULTILINE)
     with locked("images"):
         buildah(
-            *("build", *building(OURS)),
+            *("build", *BUILDING),
             *(f"--build-arg={name}={base}" for name in names),
             *((f"--target={target}",) if target else ()),
             *("--tag", name, context),
@@ -206,7 +180,7 @@ def lay_out(tag: str, folder: Path) -> None:
     """Write the files of an image of our storage into a folder."""
     with workspace("image") as context:
         Path(context, "Containerfile").write_text(f"FROM {tag}\n")
-        options = (*building(OURS), "--output", f"type=local,dest={folder}")
+        options = (*BUILDING, "--output", f"type=local,dest={folder}")
         with locked("images"):
             buildah("build", *options, context)
 
@@ -233,9 +207,9 @@ def push(tag: str, registry: Registry, name: str) -> None:
         stamp.write_text(identity)
 
 
-def image_id(tag: str, *, storage: Storage = OURS) -> str:
-    """The id of an image in a storage; empty if it is not there."""
-    listed = buildah("images", "--format", "{{.Name}}:{{.Tag}} {{.ID}}", storage=storage)
+def image_id(tag: str) -> str:
+    """The id of an image in our storage; empty if it is not there."""
+    listed = buildah("images", "--format", "{{.Name}}:{{.Tag}} {{.ID}}")
     return dict(row.split() for row in listed.splitlines()).get(tag, "")
 
 
@@ -248,44 +222,22 @@ def tidy() -> None:
                 buildah("rmi", *old)
 
 
-def building(storage: Storage) -> tuple[str, ...]:
-    """The options of each build: nothing is pulled, and nothing runs in a container.
-
-    Every stage is kept for builds to come. What it was made in is not; buildah would keep that too.
-    """
-    platform = (f"--platform=linux/{storage.architecture}",) if storage.architecture else ()
-    return ("--isolation=chroot", "--pull-never", "--layers", "--force-rm", *platform)
-
-
-def buildah(
-    command: str, *args: str | Path, within: Sequence[str] = (), storage: Storage = OURS
-) -> str:
+def buildah(command: str, *args: str | Path, within: Sequence[str] = ()) -> str:
     """Run a command of buildah on a storage in our cache, never on the machine's.
 
-    `within` comes before it, to enter the network that it needs.
-    """
-    with invocation(command, *args, within=within, storage=storage) as words:
-        return run(*words, timeout=1800)
-
-
-@contextmanager
-def invocation(
-    command: str, *args: str | Path, within: Sequence[str] = (), storage: Storage = OURS
-) -> Iterator[list[str | Path]]:
-    """The words of such a command, for a process that runs while inside.
-
-    It runs in a mount namespace of its own, with which its overlay mounts end; what it knows of
-    mounts is as short-lived.
+    `within` comes before it, to enter the network that it needs. It runs in a mount namespace of
+    its own, with which its overlay mounts end; what it knows of mounts is as short-lived.
     """
     policy = ("--signature-policy", HERE / "policy.json")
     with workspace("buildah") as temp:
-        yield [
-            *(*within, *storage.within, "unshare", "--mount", "--propagation", "private", "--"),
-            *("buildah", "--root", cache() / storage.named("buildah"), "--runroot", temp),
+        return run(
+            *(*within, "unshare", "--mount", "--propagation", "private", "--"),
+            *("buildah", "--root", cache() / "buildah", "--runroot", temp),
             *("--storage-driver", "overlay", command),
             *(policy if command in {"build", "from", "push"} else ()),
             *args,
-        ]
+            timeout=1800,
+        )
 
 
 def main() -> None:

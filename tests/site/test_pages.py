@@ -8,7 +8,6 @@ import tomllib
 
 import pytest
 
-from dev.fuzz.__main__ import TARGETS
 from dev.site import words
 from dev.site.generated import GENERATED
 from dev.site.markdown import blocks
@@ -154,10 +153,3 @@ def test_each_version_begins_with_what_people_must_do() -> None:
     """Who upgrades reads that first, and then perhaps no further."""
     versions = re.findall(r"^## \[.*\].*\n\n(.*)$", text_of("CHANGELOG.md"), re.MULTILINE)
     assert set(versions) == {"### You must do"}
-
-
-def test_each_target_of_the_fuzzer_is_documented() -> None:
-    """The page has its input and its findings."""
-    lines = text_of("docs/fuzzing.md").splitlines()
-    for target in TARGETS:
-        assert sum(line.startswith(f"| `{target}` |") for line in lines) == 2

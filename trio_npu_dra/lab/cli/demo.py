@@ -42,7 +42,7 @@ from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
 NODE = "demo-node"
 CLAIM = "npu-resource"
 DEVICE = "npu-0"
-TIME_LIMIT_SECONDS = 120.0  # an emulated machine takes one of the two minutes
+TIME_LIMIT_SECONDS = 120.0  # a slow machine takes one of the two minutes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
