@@ -256,14 +256,6 @@ def test_containers_name_claims_and_requests_that_exist(name: str) -> None:
         assert container["resources"], "it asks for no NPU"
 
 
-def test_the_page_of_examples_lists_each() -> None:
-    """Its table has each file, and no other."""
-    text = (ROOT / "docs/reference/examples.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\[`[\w-]+\.yaml`.*?) \|", text, re.MULTILINE)
-    listed = [name for row in rows for name in re.findall(r"`([\w-]+\.yaml)`", row)]
-    assert sorted(listed) == [file.name for file in EXAMPLES]
-
-
 def test_every_example_is_run() -> None:
     """A test on a real cluster names its file."""
     tests = sorted((ROOT / "tests/e2e").glob("test_*.py"))

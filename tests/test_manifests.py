@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from trio_npu_dra.kit.kubelet.probes import CALL_SECONDS
 
 ROOT = Path(__file__).parent.parent
 K8S = ROOT / "k8s"
-SECURITY = (ROOT / "docs/security.md").read_text(encoding="utf-8")
 NAME = "ascend-npu-dra-kubeletplugin"
 DRIVER = "npu.huawei.com"
 
@@ -66,14 +64,6 @@ def test_objects_have_the_guides_names() -> None:
     assert expected <= load("base", "examples").keys()
 
 
-def test_every_page_applies_the_overlay_with_the_image_that_was_built() -> None:
-    """Nobody has the image that k8s/base and the overlays on it name."""
-    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *K8S.glob("**/kustomization.yaml")]
-    given = [re.findall(r"kubectl \w+ -k ([\w/-]+)", page.read_text("utf-8")) for page in pages]
-    found = {folder for folders in given for folder in folders}
-    assert found == {"build/overlay", "k8s/monitoring", "k8s/node-labels"}
-
-
 def test_image_is_named_in_one_place() -> None:
     """The tag is this version; manifests name the image without it, also in the overlay."""
     (image,) = kustomization("base")["images"]
@@ -95,31 +85,6 @@ def test_every_file_is_listed() -> None:
     """`kubectl apply -k` applies every manifest of the base."""
     files = {file.name for file in (K8S / "base").glob("*.yaml")} - {"kustomization.yaml"}
     assert files == set(kustomization("base")["resources"])
-
-
-@pytest.mark.parametrize("folder", ["base", "node-labels"])
-def test_rights_are_the_documented_ones(folder: str) -> None:
-    """docs/security.md has a table for each folder: every right of the agent, and no other."""
-    _, found, page = SECURITY.partition(f"From `k8s/{folder}`:")
-    assert found
-    table = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)[0]
-    rows = re.findall(r"^\| (\S+) \| `([\w.]+)` \| `([\w/]+)` \|", table, re.MULTILINE)
-    rights = [
-        (verb, group, resource)
-        for (kind, _), about in load(folder).items()
-        if kind in {"ClusterRole", "Role"}
-        for rule in about["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    ]
-
-    documented = [
-        (verb, "" if group == "core" else group, name)
-        for verbs, group, name in rows
-        for verb in verbs.split(",")
-    ]
-    assert sorted(documented) == sorted(rights)
 
 
 def test_container_can_write_no_more_than_it_must() -> None:
@@ -210,17 +175,6 @@ def test_one_label_says_who_serves_a_node() -> None:
     (ours, others) = (each["spec"]["template"]["spec"]["nodeSelector"] for each in wanted)
     assert ours.keys() == others.keys()
     assert ours != others
-
-
-def test_migration_page_names_files_that_exist() -> None:
-    """Manifests are said with their path, or by their name alone after that of their folder."""
-    page = (ROOT / "docs/migration.md").read_text("utf-8")
-    named = set(re.findall(r"\bk8s/[\w./-]+[\w]", page))
-    names = set(re.findall(r"`([\w-]+\.yaml)`", page)) - {"kustomization.yaml"}
-    folders = (K8S / "overlays/device-plugin", K8S / "examples")
-    assert named
-    assert [each for each in named if not (ROOT / each).exists()] == []
-    assert [each for each in names if not any((place / each).exists() for place in folders)] == []
 
 
 def test_the_daemonsets_flags_exist() -> None:

@@ -76,23 +76,6 @@ def has_golden_facts(family: ChipFamily) -> bool:
     return family in models and family in table["containers"]
 
 
-def says_how_it_is_split(family: ChipFamily) -> bool:
-    """Whether the page about partitions has its templates, or says that it cannot be split."""
-    if family not in TRAITS:
-        return False
-    page = (ROOT / "docs/reference/partitions.md").read_text(encoding="utf-8")
-    templates = [each for table in TRAITS[family].splits.values() for each in table.templates]
-    if templates:
-        return all(f"`{template.name}`" in page for template in templates)
-    without = re.search(r"([\w, ]+) cannot be split\.", page)
-    return without is not None and short(family) in re.findall(r"\w+", without[1])
-
-
-def short(family: ChipFamily) -> str:
-    """The name that the pages use."""
-    return family.removeprefix("Ascend")
-
-
 def may_have_a_class(family: ChipFamily) -> bool:
     """Whether the chart's schema takes a DeviceClass for it."""
     schema = json.loads((ROOT / "charts/trio-npu-dra/values.schema.json").read_text())
@@ -106,12 +89,7 @@ PLACES: Final[Mapping[str, Callable[[ChipFamily], object]]] = {
         row[3] is family for row in NAMES
     ),
     "trio_npu_dra/lab/simulator/profiles: a board": boards_of,
-    "docs/simulator.md: a row for its board": lambda family: any(
-        f"| `{board}` |" in (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
-        for board in boards_of(family)
-    ),
     "tests/cli/families.yaml: a board and what its containers get": has_golden_facts,
-    "docs/reference/partitions.md: its templates, or that it cannot be split": says_how_it_is_split,
     "tests/ascend/test_splits.py: a row of CHIPS, if it can be split": lambda family: (
         family in TRAITS
         and (not TRAITS[family].splits or family in {row[0] for row in CHIPS.values()})

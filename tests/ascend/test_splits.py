@@ -14,8 +14,6 @@ from trio_npu_dra.ascend.splits import split_of, usable, why_not_split
 from trio_npu_dra.lab.simulator import create_board, load_profile
 
 MIB = 1024 * 1024
-DOCS = Path(__file__).parents[2] / "docs"
-
 CHIPS = {
     "300i-pro-2": (ChipFamily.ASCEND_310P, 0x64, 8, 21527, ChipRef(1, 0)),
     "300i-duo-2": (ChipFamily.ASCEND_310P, 0x97, 8, 44280, ChipRef(4, 0)),
@@ -131,31 +129,3 @@ def test_each_reason_not_to_split_a_chip_has_its_words() -> None:
         "virtual machines": why_not_split(chip, mode=VnpuMode.VIRTUAL_MACHINE),
     }
     assert all(word in why for word, why in refused.items()), refused
-
-
-def in_docs(chip: Chip) -> set[tuple[str, ...]]:
-    """What a row of the tables in docs/reference/partitions.md says of each template of a chip."""
-    split = split_of(chip)
-    assert split is not None
-    rows = set()
-    for template in split.templates:
-        takes = template.takes
-        media = (takes.vpc, takes.venc, takes.vdec, takes.jpegd, takes.jpege, (takes.pngd or 0) / 2)
-        engines = " ".join(f"{number:g}" for number in media if number is not None)
-        sizes = takes.ai_cores, takes.ai_cpus, takes.memory_mib, template.usable_memory_mib
-        rows.add((template.name, *map(str, sizes), engines))
-    return rows
-
-
-def test_docs_list_the_templates() -> None:
-    """All of them, with the sizes of a chip with the larger memory."""
-    large = [
-        replace(chip_of("300i-duo-2"), memory_bytes=49152 * MIB),
-        *(chip_of(profile) for profile in ("910a-8", "910b2-8", "910b3-8", "910b4-8")),
-    ]
-    cells = [
-        tuple(cell.strip(" `") for cell in line.strip("| ").split("|"))
-        for line in (DOCS / "reference/partitions.md").read_text(encoding="utf-8").splitlines()
-        if line.startswith("| `vir")
-    ]
-    assert set(cells) == set().union(*map(in_docs, large))

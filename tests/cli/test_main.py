@@ -2,7 +2,6 @@
 
 import json
 import platform
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -196,38 +195,6 @@ def test_the_demo_shows_a_claim_from_slice_to_end(demo: str) -> None:
         assert text in demo
     assert "CDI files left: 0" in demo
     assert demo.rstrip().endswith("=== done")
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_a_page_shows_what_the_demo_prints(demo: str, page: str) -> None:
-    """Line by line, but for times, names made by chance, and what `...` stands for.
-
-    Lines of the log may stand elsewhere: the daemon writes them beside what the demo prints.
-    """
-    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
-    (block,) = re.findall(r"<!-- output of the demo -->\n```text\n(.*?)```", text, re.DOTALL)
-    log, shown = _apart(block)
-    printed_log, printed = _apart(demo)
-    pattern = "".join(
-        r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line).replace(r"\.\.\.", ".*") + r"\n"
-        for line in shown
-    )
-    assert re.search(pattern, "".join(f"{line}\n" for line in printed))
-    assert set(log) <= set(printed_log)
-
-
-def _apart(output: str) -> tuple[list[str], list[str]]:
-    """The lines of the log, and the others."""
-    lines = _steady(output).splitlines()
-    log = [line for line in lines if line.startswith("TIME")]
-    return log, [line for line in lines if line not in log]
-
-
-def _steady(output: str) -> str:
-    """The output without what differs from run to run."""
-    output = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID", output)
-    output = re.sub(r"^\d\d:\d\d:\d\d\.\d+", "TIME", output, flags=re.MULTILINE)
-    return re.sub(r"ms=[\d.]+|(?<=-00000-)[0-9a-f]+", "CHANCE", output)
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import Any
 
@@ -312,16 +311,6 @@ def test_values_that_would_break_the_pods_are_refused(values: Object, words: str
     """They have the right form; the error says what to do."""
     with pytest.raises(ClusterError, match=words):
         template(values)
-
-
-@pytest.mark.parametrize("page", ["docs/helm.md", "docs/guides/install.md"])
-def test_shown_install_names_the_image(page: str) -> None:
-    """Also by a tag of digits alone: `--set` makes it a number, which the schema refuses."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    (image,) = re.findall(r"export NPU_DRA_IMAGE=(\S+)", text)
-    (words,) = re.findall(r"--set image\.repository=\S+ --set\S* image\.tag=[^\s`]+", text)
-    script = f'image={image}; exec "$0" template "$1" {words}'
-    assert f"image: {image}\n" in run("bash", "-c", script, helm(), CHART)
 
 
 def test_npus_are_not_both_cut_and_shared() -> None:

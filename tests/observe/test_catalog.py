@@ -1,15 +1,13 @@
-"""The catalog keeps to Prometheus' rules, and the docs to the catalog."""
+"""The catalog keeps to Prometheus' rules."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from trio_npu_dra.agent.observe.catalog import CATALOG, Definition, Kind
 
-PAGE = Path(__file__).parents[2] / "docs/metrics.md"
 UNITS = ("seconds", "bytes", "celsius", "watts", "ratio", "info")
 PROMETHEUS = {"job", "instance", "namespace", "pod", "container", "node", "endpoint", "le"}
 """Labels that Prometheus adds to the series of a pod, or reserves."""

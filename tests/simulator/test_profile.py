@@ -59,14 +59,6 @@ def test_servers_with_one_board_share_nothing_that_is_a_chips_own() -> None:
     assert places == [(7, 3), (8, 255), (7, 0)]
 
 
-def test_each_profile_has_a_line_in_the_docs() -> None:
-    """The table of docs/simulator.md has the shipped boards, and no other."""
-    page = (Path(__file__).parents[2] / "docs/simulator.md").read_text(encoding="utf-8")
-    table = page.split("## Boards")[1].split("## ")[0]
-    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| `")]
-    assert sorted(row.strip("`") for row in rows) == profile_names()
-
-
 def test_the_guides_board() -> None:
     """Its npu-0 is that of the guide's sample: a 910B4 with 32 GiB on NUMA node 6."""
     profile = load_profile("910b4-8")
