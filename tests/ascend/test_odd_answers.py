@@ -45,7 +45,7 @@ class Terse(Dcmi):
 
     def chip_info(self, address: ChipRef) -> ChipInfo:
         """Without AI cores, or with more than there can be."""
-        return super().chip_info(address)._replace(ai_cores=0 if address.ids[0] else ONES[0])
+        return replace(super().chip_info(address), ai_cores=0 if address.ids[0] else ONES[0])
 
     def die_id(self, address: ChipRef, kind: DieKind) -> tuple[int, ...]:
         """Nothing, but for the second card."""
@@ -300,7 +300,7 @@ async def test_one_odd_answer_takes_no_cores_and_no_super_pod_from_a_chip(
 
         def chip_info(self, chip: ChipRef) -> ChipInfo:
             info = super().chip_info(chip)
-            return info._replace(ai_cores=0) if chip in self.lapses else info
+            return replace(info, ai_cores=0) if chip in self.lapses else info
 
         def super_pod(self, chip: ChipRef) -> SuperPodPlace | None:
             place = super().super_pod(chip)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,7 @@ class Mixed(Dcmi):
         """Names of three kinds."""
         names = {6: "Ascend910", 7: "310P3"}
         name = names.get(chip.ids[0], "910B4")
-        return super().chip_info(chip)._replace(chip_name=name, npu_name=name)
+        return replace(super().chip_info(chip), chip_name=name, npu_name=name)
 
     def board_id(self, chip: ChipRef) -> int:
         """Kinds of boards."""

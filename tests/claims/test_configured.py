@@ -208,13 +208,13 @@ def test_a_config_says_how_libraries_are_found(cdi: CdiFolder, usual: Any) -> No
         "env": NOTHING | {"env": {"LD_LIBRARY_PATH=/lib"}},
         "none": NOTHING,
     }
-    cdi = replace(cdi, libraries=cdi.libraries._replace(usual=usual))
+    cdi = replace(cdi, libraries=replace(cdi.libraries, usual=usual))
     all_ways: list[Any] = [None, "ldcache", "env", "none"]
     configs = [EffectiveConfig(container_libraries=way, driver_mounts=False) for way in all_ways]
     _, *devices = edits(cdi, *configs)
     assert devices == [ways[usual], *ways.values()]
 
-    cdi = replace(cdi, libraries=cdi.libraries._replace(hook=None))
+    cdi = replace(cdi, libraries=replace(cdi.libraries, hook=None))
     _, _, fallback, *_ = edits(cdi, *configs)
     assert fallback == ways["env"]
 

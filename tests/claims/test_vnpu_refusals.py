@@ -106,7 +106,7 @@ async def intended(folders: FolderNode, **changes: Any) -> tuple[Ledger, Entry]:
     (device,) = known.devices
     assert device.partition is not None
     (folders.path() / str(device.partition.vnpu)).unlink()
-    partition = device.partition._replace(vnpu=None, **changes)
+    partition = replace(device.partition, vnpu=None, **changes)
     devices = (device._replace(partition=partition),)
     async with ledger.exclusive():
         return ledger, ledger.put(replace(known, devices=devices))
@@ -185,7 +185,7 @@ async def test_a_partition_is_lost_without_its_vnpu_or_with_another(folders: Fol
     assert not step.is_lost(known)
     (device,) = known.devices
     assert device.partition is not None
-    unnamed = device._replace(partition=device.partition._replace(vnpu=None))
+    unnamed = device._replace(partition=replace(device.partition, vnpu=None))
     assert step.is_lost(replace(known, devices=(unnamed,)))
     (folders.path() / str(device.partition.vnpu)).write_text("vir10_3c_16g")
     assert step.is_lost(known)

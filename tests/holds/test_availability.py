@@ -163,7 +163,7 @@ def test_a_held_partition_stays_when_chips_are_cut_no_more() -> None:
     quarter = Partition(template="vir05_1c_8g", number=0)
     for vnpus in ((), (115,)):
         board = Board(chips=(replace(CUTTABLE, vnpus=vnpus),))
-        held = hold("npu-3-vir05-1c-8g-0", 3)._replace(partition=quarter._replace(vnpu=115))
+        held = hold("npu-3-vir05-1c-8g-0", 3)._replace(partition=replace(quarter, vnpu=115))
         (kept_partition,) = available(board, [held])
         assert (kept_partition.name, kept_partition.takes) == (held.device, {})
         assert leaving(board, held) == [held.device]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.holds.entries import hold
@@ -56,13 +58,13 @@ DIE_2, DIE_3, MODULE_1 = hold("a", 2), hold("a", 3), hold("a", 2, 3, device="mod
         (hold("b", 2, partition=ON_DEMAND[0]), hold("a", 2, partition=ON_DEMAND[0]), True),
         (
             hold("b", 2, partition=ON_DEMAND[0]),
-            hold("a", 2, partition=ON_DEMAND[0]._replace(vnpu=132)),
+            hold("a", 2, partition=replace(ON_DEMAND[0], vnpu=132)),
             True,
         ),
         (hold("b", 2, partition=ON_DEMAND[0]), hold("a", 2, partition=BY_HAND[0]), False),
         (
             hold("b", 2, partition=BY_HAND[0]),
-            hold("a", 2, partition=ON_DEMAND[1]._replace(vnpu=132)),
+            hold("a", 2, partition=replace(ON_DEMAND[1], vnpu=132)),
             True,
         ),
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -270,7 +271,7 @@ async def test_a_start_removes_the_sockets_of_a_killed_instance(node: NodeOnDisk
     """Else the kubelet goes on calling them."""
     async with around(node) as make:
         site = make()
-        dead = site.endpoints._replace(pod_uid="dead")
+        dead = replace(site.endpoints, pod_uid="dead")
         dead.plugin_directory.mkdir()
         for path in (dead.service, dead.registration):
             listen_unix(path).socket.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -166,7 +167,7 @@ def test_sockets_fit_wherever_those_of_the_kubelet_do(
     """Below the folder of MicroK8s, and the longest with a `device-plugins/kubelet.sock` of 107."""
     kubelet = Path("/" + "k" * (letters - 1))
     endpoints = named(driver, uid, kubelet / "plugins_registry")
-    endpoints = endpoints._replace(plugin_directory=kubelet / "plugins" / driver)
+    endpoints = replace(endpoints, plugin_directory=kubelet / "plugins" / driver)
     resource = device_plugin_socket(kubelet / "device-plugins", driver, f"{'v' * 99}/{'d' * 63}")
     paths = {endpoints.service, endpoints.control, endpoints.registration, resource}
     assert len(paths) == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class Subject:
 
     async def note(self, **changes: bool | str | int | frozenset[str]) -> None:
         """The publisher says something, and is heard."""
-        self.status.set(self.status.value._replace(**changes))  # type: ignore[arg-type]
+        self.status.set(replace(self.status.value, **changes))  # type: ignore[arg-type]
         await wait_all_tasks_blocked()
 
 
@@ -77,7 +78,7 @@ async def following(reach: Reach) -> AsyncIterator[Subject]:
     [
         (Kubernetes(), ServerFeatures(), 1),
         (WITHOUT_FEATURES, NONE_KEPT, 1),
-        (Kubernetes(taints=False), NONE_KEPT._replace(counters=True, shares=True), 1),
+        (Kubernetes(taints=False), replace(NONE_KEPT, counters=True, shares=True), 1),
         (Kubernetes(minor=35, counters=False), ServerFeatures(counters=False), 1),
         (Kubernetes(minor=35, shares=False), ServerFeatures(shares=False), 1),
         (

@@ -5,8 +5,9 @@ All is read from the field of the settings; its description is the help of the f
 
 import argparse
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import NoneType
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic import BaseModel, ValidationError
@@ -19,7 +20,8 @@ GROUP: Final = "group"
 """The name of a field's group in its `json_schema_extra`."""
 
 
-class Form(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Form:
     """Annotates a type: how its values are called.
 
     Attributes:
@@ -33,7 +35,8 @@ class Form(NamedTuple):
     unit: str = ""
 
 
-class Flag(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Flag:
     """A flag, and its environment variable.
 
     Attributes:

@@ -1,7 +1,8 @@
 """The device nodes and files that a container needs to use an NPU, by the chip's family."""
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final
 
 from trio_npu_dra.ascend.host import MANAGER, Host
 from trio_npu_dra.ascend.model import Chip, ChipFamily
@@ -14,14 +15,16 @@ _DEV: Final = "/dev/"
 MOUNT_OPTIONS: Final = ("ro", "rbind", "rprivate")
 
 
-class DeviceNode(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
     """A character device: its path in the container, and where the container runtime finds it."""
 
     path: str
     host_path: str
 
 
-class Mount(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Mount:
     """A bind mount: its path in the container, and where the container runtime finds it."""
 
     container_path: str
@@ -44,7 +47,7 @@ def partition_nodes(host: Host, vnpu: int) -> tuple[DeviceNode, ...]:
     Raises:
         HostFileMissing: The host does not have it.
     """
-    return (_required(host, f"vdavinci{vnpu}")._replace(path=f"/dev/davinci{vnpu}"),)
+    return (replace(_required(host, f"vdavinci{vnpu}"), path=f"/dev/davinci{vnpu}"),)
 
 
 def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
@@ -62,7 +65,7 @@ def shared_nodes(host: Host, family: ChipFamily) -> tuple[DeviceNode, ...]:
     docker_manager = f"{MANAGER}_docker"
     manager = _node(MANAGER)
     if traits.has_docker_manager and host.has_node(docker_manager):
-        manager = manager._replace(host_path=f"/dev/{docker_manager}")
+        manager = replace(manager, host_path=f"/dev/{docker_manager}")
     return (manager, *map(_node, names))
 
 

@@ -8,9 +8,10 @@ released, whichever instance writes next.
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -59,7 +60,8 @@ _Code = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{1,9}$")]
 _CODES: Final = TypeAdapter(dict[_Code, CodeMemory], config=ConfigDict(defer_build=True))
 
 
-class FaultHistory(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FaultHistory:
     """The history of the node's faults.
 
     Attributes:

@@ -4,9 +4,10 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -71,14 +72,16 @@ class _TableFile(BaseModel):
     duration: tuple[DurationRule, ...]
 
 
-class CodeRules(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CodeRules:
     """The rules about one code, each None if there is none."""
 
     frequency: FrequencyRule | None = None
     duration: DurationRule | None = None
 
 
-class FaultTable(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class FaultTable:
     """Levels and rules by code.
 
     Attributes:

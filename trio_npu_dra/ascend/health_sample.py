@@ -1,8 +1,9 @@
 """One reading of a chip's health, and the agreement of several."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from trio_npu_dra.ascend.dcmi.types import Severity
 
@@ -10,7 +11,8 @@ APART: Final = 1.0
 """Seconds between two readings that count as two."""
 
 
-class HealthSample(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HealthSample:
     """A reading of a chip's health.
 
     Attributes:
@@ -79,4 +81,4 @@ class Agreement:
             if now - since < APART:
                 self._once[code] = since
         codes = {code: text for code, text in reading.codes.items() if code not in self._once}
-        return reading._replace(codes=codes)
+        return replace(reading, codes=codes)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from trio_npu_dra.ascend.model import Chip
 
 
-class _Fact(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Fact:
     """A fact that no two owners have the same value of.
 
     Attributes:

@@ -283,7 +283,7 @@ def _plan(board: Board, chip: Chip, partitioning: PartitionMode) -> PartitionPla
         for partition in plan.partitions
         if template_key(board, chip, partition.template) not in partitioning.refusals
     )
-    return plan._replace(partitions=kept) if kept else _refused(board, chip, partitioning)
+    return replace(plan, partitions=kept) if kept else _refused(board, chip, partitioning)
 
 
 def _refused(board: Board, chip: Chip, partitioning: PartitionMode) -> str:

@@ -1,9 +1,11 @@
 """The identity of a partition of a chip. Pure."""
 
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import Self
 
 
-class Partition(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Partition:
     """A partition of a chip, cut or not.
 
     Attributes:

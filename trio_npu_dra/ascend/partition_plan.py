@@ -5,8 +5,8 @@ scheduler knows which of them fit together.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from typing import Final, NamedTuple, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Final, TypeAlias
 
 from trio_npu_dra.ascend.dcmi.types import Resources, VDevice
 from trio_npu_dra.ascend.model import Chip
@@ -29,7 +29,8 @@ _COUNTERS: Final[Mapping[str, str]] = {
 """Counters, `ai-cores` first, and the fields of `Resources` that they count."""
 
 
-class PartitionPlan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
     """The partitions that a chip could be cut into.
 
     Attributes:

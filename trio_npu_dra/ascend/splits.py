@@ -1,7 +1,7 @@
 """How a chip can be split, and what its partitions get; pure."""
 
-from dataclasses import fields, replace
-from typing import Final, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Final
 
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy, Resources, VnpuMode
 from trio_npu_dra.ascend.model import Chip
@@ -12,7 +12,8 @@ _MIB: Final = 1024 * 1024
 _FIRST_ID: Final = 100
 
 
-class Split(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Split:
     """How a chip can be split.
 
     Attributes:
@@ -100,7 +101,8 @@ def _fitted(template: Template, table: SplitTable, memory_mib: int) -> Template:
     part = memory_mib // template.parts
     half = 2 if memory_mib < table.large_mib else 1
     listed = template.takes.memory_mib or 0
-    return template._replace(
+    return replace(
+        template,
         takes=replace(template.takes, memory_mib=min(listed // half, part)),
         usable_memory_mib=min(template.usable_memory_mib // half, part),
     )

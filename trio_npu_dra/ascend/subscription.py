@@ -5,8 +5,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final
 
 import trio
 
@@ -29,7 +29,8 @@ occurrences of one. Others are lost: their chips are read, but their number is u
 _REFUSED_INTERVALS: Final = 60  # until a refused subscription is tried again
 
 
-class WatchStatus(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WatchStatus:
     """How the watcher learns of faults, for people and metrics.
 
     Attributes:
@@ -130,7 +131,7 @@ class Subscription:
         except DcmiError as error:
             if self.is_active:  # the answer to an earlier call came meanwhile
                 return
-            if self.status.set(self.status.value._replace(refusal=str(error))):
+            if self.status.set(replace(self.status.value, refusal=str(error))):
                 log.warning(
                     "the Ascend driver sends no fault events, chips are read in turn instead",
                     extra={"interval_s": self.interval_seconds, "error": str(error)},
@@ -156,9 +157,9 @@ class Subscription:
                 extra={"lost": lost},
             )
             status = self.status.value
-            self.status.set(status._replace(lost=status.lost + lost))
+            self.status.set(replace(status, lost=status.lost + lost))
         return events, lost
 
     def _start(self) -> None:
-        self.status.set(self.status.value._replace(subscribed=True, refusal=""))
+        self.status.set(replace(self.status.value, subscribed=True, refusal=""))
         self.on_start()

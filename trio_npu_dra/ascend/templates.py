@@ -11,14 +11,16 @@ them.
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from trio_npu_dra.ascend.dcmi.types import Resources
 
 IDS_OF_A_CHIP: Final = 16
 
 
-class Template(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Template:
     """What a partition gets of its chip.
 
     Attributes:
@@ -34,7 +36,8 @@ class Template(NamedTuple):
     usable_memory_mib: int
 
 
-class SplitTable(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SplitTable:
     """How chips of one kind are split.
 
     Attributes:

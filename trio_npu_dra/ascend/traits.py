@@ -6,8 +6,9 @@ lists of ascend-docker-runtime, and the files that its users add by hand, for wh
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from trio_npu_dra.ascend.dcmi.types import DieKind, Link
 from trio_npu_dra.ascend.model import ChipFamily
@@ -77,7 +78,8 @@ _NODES_OF_CARD_OR_SOC: Final = (
 )
 
 
-class Traits(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Traits:
     """How chips of one family are recognised, read, split, named and given to containers.
 
     Attributes:

@@ -25,9 +25,9 @@ checkpoint, and so no cancellation.
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from trio_npu_dra.agent.claims.side_by_side import side_by_side
 from trio_npu_dra.agent.claims.steps import Step, Steps
@@ -52,7 +52,8 @@ _CHANGES_DEVICES: Final = {Action.TAKE, Action.REPLACE}
 _ABOUT_STEPS: Final = {Action.FINISH, Action.REPLACE, Action.UNDO}
 
 
-class ClaimPlan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ClaimPlan:
     """What a claim is to hold.
 
     Attributes:

@@ -10,9 +10,8 @@ without its cache.
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import trio
 
@@ -70,7 +69,8 @@ async def is_needed(
     return bool(status.reserved_for) and not given.isdisjoint(has)
 
 
-class _Look(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Look:
     """When the next look at a claim is due, and when the last one was (trio's clock)."""
 
     due_at: float
@@ -111,7 +111,7 @@ class OrphanedClaims:
     def hurry(self, uid: str) -> None:
         """Look at a claim soon: it is in doubt, or another one waits for its devices."""
         look = self._looks.get(uid) or _Look(due_at=0)
-        self._looks[uid] = look._replace(due_at=min(look.due_at, look.last_at + _HURRIED_SECONDS))
+        self._looks[uid] = replace(look, due_at=min(look.due_at, look.last_at + _HURRIED_SECONDS))
         self._hurry.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

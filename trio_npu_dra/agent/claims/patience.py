@@ -5,7 +5,7 @@ call must not cost a pod this time.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import trio
 
@@ -15,7 +15,8 @@ from trio_npu_dra.kit.base.errors import DeviceHeld, DriverError, Forbidden, Una
 _BACKOFF = Backoff(first=0.05, limit=2.0)
 
 
-class Patience(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Patience:
     """How long after the start of a call an error is worth another try, in seconds.
 
     Attributes:

@@ -193,7 +193,7 @@ class ClaimPlanner:
         if partition is None:
             nodes = tuple(node for chip in offer.chips for node in chip_nodes(self.host, chip))
         elif partition.on_demand:
-            partition = partition._replace(vnpu=None)  # the id belonged to an earlier claim
+            partition = replace(partition, vnpu=None)  # the id belonged to an earlier claim
         elif partition.vnpu is not None:
             nodes = partition_nodes(self.host, partition.vnpu)
         return HeldDevice(

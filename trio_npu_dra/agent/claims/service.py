@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import trio
 
@@ -25,7 +26,8 @@ _LINES: Final = {
 """The log lines of a claim: of success, of an error, and the error's level."""
 
 
-class CallAnswered(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CallAnswered:
     """A call of the kubelet that was answered.
 
     Attributes:

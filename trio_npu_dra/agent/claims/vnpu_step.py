@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import trio
 
@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 _SEEN_SECONDS: Final = 10.0  # for the Board to be read anew; a chip that hangs delays it
 
 
-class _Part(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Part:
     """A partition of a claim that is cut on demand."""
 
     entry: Entry
@@ -318,7 +319,7 @@ class VnpuStep:
         """
         # The kernel takes the number behind `davinci` for the vNPU's id in containers too.
         nodes = {} if vnpu is None else {f"/dev/davinci{vnpu}": f"/dev/vdavinci{vnpu}"}
-        partition = part.partition._replace(vnpu=vnpu)
+        partition = replace(part.partition, vnpu=vnpu)
 
         def put() -> None:
             now = self.ledger.entry(part.entry.uid)

@@ -1,12 +1,14 @@
 """The effective config of a device, from several configs."""
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 from trio_npu_dra.agent.config.model import ContainerLibraries, NpuConfig, VisibleDevices
 
 
-class EffectiveConfig(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EffectiveConfig:
     """All configs of a device applied; the fields are those of `NpuConfig`.
 
     None as `container_libraries` leaves the choice to the driver's flag.

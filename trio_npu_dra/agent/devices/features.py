@@ -9,8 +9,9 @@ import logging
 import random
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import trio
 
@@ -49,7 +50,8 @@ It charges each dry run for the watches of slices, which all nodes have: 5,000 d
 Devices = tuple[Device, ...]
 
 
-class ServerFeatures(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ServerFeatures:
     """The features that the API server keeps; by default all."""
 
     # Effects with which it keeps taints of devices; none if it drops taints.

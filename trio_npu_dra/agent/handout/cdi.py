@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic_core import to_json
 
@@ -34,7 +34,8 @@ _TOPOLOGY = "HCCL_TOPO_FILE_PATH"
 _NPU_NODE = re.compile(r"/dev/davinci(\d+)")
 
 
-class Libraries(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Libraries:
     """How containers find the Ascend driver's libraries.
 
     Attributes:

@@ -12,9 +12,10 @@ import logging
 from collections.abc import AsyncIterator, Collection, Iterable
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -51,7 +52,8 @@ class _FlagsFile(BaseModel):
     chips: tuple[str, ...] = ()
 
 
-class _Users(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Users:
     """The holders and the observers of a card, in words."""
 
     holders: list[str]

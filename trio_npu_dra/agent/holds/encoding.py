@@ -22,6 +22,7 @@ that are not in the table are left out when the record is written again.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cache, lru_cache
 from typing import Annotated, Any, Final, Self, TypeVar
 
@@ -343,7 +344,7 @@ def _wire(entry: Entry) -> dict[str, Any]:
 def _config_wire(config: EffectiveConfig) -> dict[str, Any]:
     if config == DEFAULT_CONFIG:
         return {}
-    wire = _WireConfig(**config._asdict() | {"env": dict(config.env)})
+    wire = _WireConfig(**asdict(config) | {"env": dict(config.env)})
     # An older version understands it as long as no field is written that it does not know.
     return {"config": wire.model_dump(by_alias=True, exclude_defaults=True)}
 

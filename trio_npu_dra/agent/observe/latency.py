@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 
 
-class EventPublished(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EventPublished:
     """A fault event led to another pool, which the API server has accepted."""
 
     seconds: float  # since the event arrived

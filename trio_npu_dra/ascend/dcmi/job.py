@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
@@ -10,7 +10,8 @@ from trio_npu_dra.ascend.dcmi._codes import NOT_READY
 from trio_npu_dra.ascend.dcmi.errors import NotReady
 
 
-class HungCall(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HungCall:
     """A call that passed its deadline and has not returned.
 
     Attributes:

@@ -47,14 +47,16 @@ def is_blank(*numbers: int, ones: int = NONE) -> bool:
     return {0, ones}.issuperset(numbers)
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Place:
     """The card of a chip and its index there; a chip of the second generation is a card."""
 
     card_id: int
     device_id: int
 
 
-class Memory(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Memory:
     """Device memory of a chip; the last two are known of HBM alone.
 
     Attributes:
@@ -94,7 +96,8 @@ class DieKind(IntEnum):
     DDIE = 2
 
 
-class ChipInfo(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ChipInfo:
     """Names of a chip; *npu_name* is empty if the library is too old for it."""
 
     chip_name: str
@@ -102,7 +105,8 @@ class ChipInfo(NamedTuple):
     ai_cores: int
 
 
-class SuperPodPlace(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SuperPodPlace:
     """The place of a die in a super pod."""
 
     sdid: int
@@ -220,7 +224,8 @@ class FaultEvent:
     heard_at: float = field(default_factory=time.monotonic, compare=False)
 
 
-class DcmiCall(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DcmiCall:
     """A call into the library that returned: its C function, duration and return code."""
 
     function: str

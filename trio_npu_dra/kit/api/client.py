@@ -4,7 +4,8 @@ import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final, Generic, NamedTuple, TypeVar, Unpack
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, Unpack
 
 from trio_npu_dra.kit.api import paths
 from trio_npu_dra.kit.api.answers import Status, refusal
@@ -42,7 +43,8 @@ OBJECTS_LIMIT: Final = 1000
 """Objects in one list; the driver lists objects of one node."""
 
 
-class WatchEvent(NamedTuple, Generic[K]):
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[K]):
     """One change.
 
     Attributes:

@@ -7,9 +7,10 @@ import select
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import h11
 import trio
@@ -33,7 +34,8 @@ _READ_SIZE: Final = 1 << 16
 """More than a TLS record has, so that OpenSSL keeps nothing back of which no socket would tell."""
 
 
-class Server(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Server:
     """Where connections go.
 
     Attributes:
@@ -47,7 +49,8 @@ class Server(NamedTuple):
     unix_socket: Path | None
 
 
-class Request(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Request:
     """A request; its headers have the length of its body."""
 
     method: str
@@ -56,7 +59,8 @@ class Request(NamedTuple):
     body: bytes = b""
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Answer:
     """A whole answer; the names of *headers* are in lower case."""
 
     status: int

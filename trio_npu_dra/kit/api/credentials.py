@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from trio_npu_dra.kit.api.material import Material
@@ -60,7 +61,8 @@ class BearerToken:
         return value
 
 
-class Credentials(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Credentials:
     """How to reach the API server and authenticate there.
 
     Attributes:

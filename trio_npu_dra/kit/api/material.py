@@ -1,7 +1,7 @@
 """Tokens and certificates, which the kubelet or an operator may replace at any time."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.storage import translated
@@ -10,7 +10,8 @@ Mark = tuple[int, int, int] | None
 """Inode, size and mtime of a file; `None` for a missing one."""
 
 
-class Material(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Material:
     """Bytes in *data*, or in the file *path*; messages name the *field* that gave them."""
 
     field: str

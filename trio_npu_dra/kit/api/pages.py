@@ -5,7 +5,8 @@ is too large is left out: an answer begins with the place where the list goes on
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel, Field
 from pydantic_core import from_json
@@ -22,7 +23,8 @@ _DEPTH: Final = 8
 """Brackets around the metadata of an object in a list, and some more."""
 
 
-class Unread(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Unread:
     """An object in a list that cannot be read; names that cannot be read either are empty."""
 
     namespace: str
@@ -37,7 +39,8 @@ class Unread(NamedTuple):
         return shortened(title) or "one without a name"
 
 
-class Listed(NamedTuple, Generic[K]):
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[K]):
     """A list, or one page of it.
 
     Attributes:

@@ -5,8 +5,8 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 from trio_npu_dra.kit.api.material import Mark, Material
 from trio_npu_dra.kit.base.errors import ConfigError
@@ -14,7 +14,8 @@ from trio_npu_dra.kit.base.errors import ConfigError
 log = logging.getLogger(__name__)
 
 
-class ClientCertificate(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ClientCertificate:
     """A client's identity in TLS; certificate (chain) and private key in PEM."""
 
     certificate: Material

@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
 from math import inf
 from types import MappingProxyType
-from typing import Generic, NamedTuple, TypeVar, Unpack
+from typing import Generic, TypeVar, Unpack
 
 import trio
 
@@ -22,7 +23,8 @@ K = TypeVar("K", bound=KubeObject)
 _SHORT_WATCH = 1.0
 
 
-class View(NamedTuple, Generic[K]):
+@dataclass(frozen=True, slots=True)
+class View(Generic[K]):
     """The objects as last seen, and whether the view follows changes.
 
     Attributes:

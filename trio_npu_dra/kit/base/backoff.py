@@ -1,10 +1,11 @@
 """How long to wait before the next try, when tries keep failing."""
 
 import random
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class Backoff(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Backoff:
     """Pauses that double with each failure in a row, up to a limit.
 
     Attributes:

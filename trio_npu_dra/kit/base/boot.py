@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 """The boot's id, in containers too."""
@@ -25,7 +26,8 @@ def seconds_since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Boot(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Boot:
     """A boot of the node, as one process saw it.
 
     Attributes:

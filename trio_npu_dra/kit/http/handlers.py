@@ -1,10 +1,12 @@
 """Requests, responses, and the handlers between them."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 
-class HttpRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
     """A request; the server does not read bodies.
 
     Attributes:
@@ -20,7 +22,8 @@ class HttpRequest(NamedTuple):
     accept: str = ""
 
 
-class HttpResponse(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
     """A response; text is sent as UTF-8, and *allow* has the page's methods, for status 405."""
 
     body: str | bytes

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import trio
 
@@ -26,7 +26,8 @@ _WARNING_SECONDS: Final = 60.0  # between two log lines about the same problem
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
 
 
-class HttpLimits(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
     """Bounds of what all clients together cost.
 
     Attributes:

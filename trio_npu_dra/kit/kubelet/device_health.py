@@ -1,7 +1,7 @@
 """The health stream: the health of each device, which the kubelet shows in pod status."""
 
 import time
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import trio
 
@@ -20,7 +20,8 @@ MESSAGE_LIMIT = 1024
 """Characters of a message that the kubelet keeps."""
 
 
-class DeviceHealth(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DeviceHealth:
     """The health of one device.
 
     Attributes:

@@ -2,12 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from trio_npu_dra.kit.base.errors import DriverError
 
 
-class ClaimRef(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
     """A reference to a ResourceClaim; a later claim of the same name has another UID."""
 
     namespace: str
@@ -15,7 +17,8 @@ class ClaimRef(NamedTuple):
     name: str
 
 
-class PreparedDevice(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PreparedDevice:
     """A device that containers can be given now.
 
     Attributes:
@@ -33,7 +36,8 @@ class PreparedDevice(NamedTuple):
     share_id: str | None = None
 
 
-class PrepareResult(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PrepareResult:
     """The result of preparing one claim.
 
     Attributes:

@@ -25,9 +25,10 @@ import logging
 from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import trio
 
@@ -46,7 +47,8 @@ _SHORT: Final = 11  # letters of a digest of 8 bytes
 _SWEEP_SECONDS: Final = 60.0  # the other instance may be killed after our start
 
 
-class Endpoints(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Endpoints:
     """The sockets of one instance.
 
     Attributes:
@@ -109,7 +111,7 @@ async def remove_dead_sockets(ours: Endpoints) -> None:
             if others := uids - {_key(folder, ours.pod_uid) or None}:
                 async with ours.starting():
                     for uid in others:
-                        await disk.run(partial(_remove_if_dead, ours._replace(pod_uid=uid)))
+                        await disk.run(partial(_remove_if_dead, replace(ours, pod_uid=uid)))
         except StorageError as error:
             log.warning(
                 "sockets of killed instances cannot be removed", extra={"error": str(error)}

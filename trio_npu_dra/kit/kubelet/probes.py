@@ -5,8 +5,9 @@ them.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
@@ -34,7 +35,8 @@ Probe: TypeAlias = Callable[[], Awaitable[tuple[str, ...]]]
 _STATUS = grpc_health.HealthCheckResponseServingStatus
 
 
-class Probes(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Probes:
     """What probes ask.
 
     Attributes:

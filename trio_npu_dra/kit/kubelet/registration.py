@@ -1,8 +1,8 @@
 """The registration service: it names the driver, and hears whether the kubelet accepted it."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import trio
 
@@ -28,7 +28,8 @@ _REASON_LIMIT = 1024
 """Characters of the kubelet's reason that are kept, shown and logged."""
 
 
-class RegistrationStatus(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RegistrationStatus:
     """The kubelet's last decision about our registration.
 
     Attributes:

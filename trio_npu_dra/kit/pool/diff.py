@@ -6,15 +6,16 @@ test cases and ours side by side.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from trio_npu_dra.kit.api.objects import ObjectMeta, ResourceSlice, ResourceSliceSpec
 from trio_npu_dra.kit.pool.pool import Pool, check, generate_name, index_in, specs
 from trio_npu_dra.kit.pool.taint_times import with_known_times
 
 
-class Write(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Write:
     """One write to the API server.
 
     Attributes:

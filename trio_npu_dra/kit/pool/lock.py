@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import trio
@@ -42,10 +43,10 @@ async def publisher_lock(
     waits = "publishing has to wait for its lock file"
 
     def wait() -> None:
-        status.set(status.value._replace(waiting=True))
+        status.set(replace(status.value, waiting=True))
 
     async with file_lock.hold_patiently(path, pause_seconds=_PAUSE, waits=waits, on_wait=wait):
-        status.set(status.value._replace(waiting=False, has_lock=True))
+        status.set(replace(status.value, waiting=False, has_lock=True))
         waited = trio.current_time() - since
         if waited >= _PAUSE:
             log.info("publishing in place of an instance that ended", extra={"waited": waited})

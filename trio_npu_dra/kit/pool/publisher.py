@@ -10,9 +10,9 @@ is cancelled the slices stay: they belong to the Node, not to this process.
 import logging
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import trio
 
@@ -36,7 +36,8 @@ _LAG_SECONDS: Final = 2.0
 """How long the watch may take to show what was written, before it counts as undone."""
 
 
-class PublisherStatus(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PublisherStatus:
     """The state of publishing.
 
     Attributes:
@@ -68,7 +69,8 @@ class PublisherStatus(NamedTuple):
     problem: str = ""
 
 
-class SliceWritten(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SliceWritten:
     """The API server was asked to write a slice; *error* says why it failed."""
 
     verb: Literal["create", "update", "delete"]
@@ -295,5 +297,5 @@ class _Publisher:
 
     def _update_status(self, **changes: bool | int | str | frozenset[str]) -> None:
         owner = self._slices.owner
-        status = self._status.value._replace(node_uid=owner.uid if owner is not None else "")
-        self._status.set(status._replace(**changes))  # type: ignore[arg-type] # by name
+        status = replace(self._status.value, node_uid=owner.uid if owner is not None else "")
+        self._status.set(replace(status, **changes))  # type: ignore[arg-type] # by name
