@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from requirements.image import BASE
-from requirements.revision import ROOT, UNKNOWN, revision
+from requirements.revision import ROOT
 from trio_npu_dra import __version__
 
 DIGEST = f"sha256:{'0' * 64}"
@@ -66,43 +66,6 @@ def version_of_build(tree: Path) -> str:
     place = tree / "build/made"
     run(tree, sys.executable, "setup.py", "--quiet", "build_py", f"--build-lib={place}")
     return run(place, sys.executable, "-m", "trio_npu_dra").strip()
-
-
-def test_revision_is_the_commit(tree: Path) -> None:
-    """Its first digits; of what git ignores nothing is in it."""
-    name = commit(tree)
-    (tree / "build").mkdir()
-    (tree / "build/made").touch()
-    assert revision(tree) == name[:12]
-
-
-def test_each_change_has_a_revision_of_its_own(tree: Path) -> None:
-    """Staged or not, of a file that git knows or not; the same change has the same one."""
-    name, module, new = commit(tree), tree / "trio_npu_dra/__init__.py", tree / "new.py"
-    text = module.read_text()
-    seen = []
-    for line in ("# a\n", "# b\n"):
-        module.write_text(text + line)
-        seen.append(revision(tree))
-    run(tree, "git", "add", "--all")
-    assert revision(tree) == seen[-1]
-    for line in ("# a\n", "# b\n"):
-        new.write_text(line)
-        seen.append(revision(tree))
-    assert len(set(seen)) == 4
-    assert all(each.startswith(f"{name[:12]}-changed-") for each in seen)
-    new.unlink()
-    module.write_text(text)
-    run(tree, "git", "add", "--all")
-    assert revision(tree) == name[:12]
-
-
-def test_tree_without_its_history_has_no_revision(tree: Path) -> None:
-    """Also if it lies in another repository: the commits there do not describe it."""
-    assert revision(tree) == UNKNOWN
-    run(tree.parent, "git", "init", "--quiet")
-    run(tree.parent, "git", *AUTHOR, "commit", "--quiet", "--allow-empty", "--message", "Other")
-    assert revision(tree) == UNKNOWN
 
 
 def test_build_knows_its_revision(tree: Path) -> None:
@@ -160,15 +123,3 @@ def test_overlay_has_the_image_that_is_named(
     (image,) = yaml.safe_load((tree / "build/overlay/kustomization.yaml").read_text())["images"]
     repository, field, version = NAMES[name]
     assert image == {"name": BASE, "newName": repository, field: version}
-
-
-@pytest.mark.parametrize("name", ["r.io/DRA:1", "r.io/a b", "dra-npu:", "-x", "a@sha256:1", "a\n"])
-def test_a_name_that_no_image_can_have_is_refused(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """By one line; nothing is written."""
-    monkeypatch.setenv("NPU_DRA_IMAGE", name)
-    with pytest.raises(subprocess.CalledProcessError) as refused:
-        run(tree, "just", "overlay")
-    assert f"NPU_DRA_IMAGE={name} is no name of an image: write " in refused.value.stderr
-    assert not (tree / "build/overlay").exists()

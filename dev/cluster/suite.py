@@ -31,9 +31,7 @@ from dev.kind.engine import answering
 
 TESTS = Path(__file__).parents[2] / "tests"
 E2E = TESTS / "e2e"
-CLUSTER = TESTS / "cluster/test_cluster.py"
 CONFORMANCE = TESTS / "cluster/test_api_conformance.py"
-OWN_DOCKER = TESTS / "cluster/test_kind.py"
 RIGHTS = E2E / "test_rights.py"
 ON_KIND = (
     "chart",
@@ -113,7 +111,7 @@ def sessions_of(release: Release, rights: Path) -> list[Session]:
         ]
     shares = {title: files(names) for title, names in SHARES.items()}
     taken = {RIGHTS, *files(ON_KIND), *(path for share in shares.values() for path in share)}
-    shares["all others"] = [CLUSTER, *sorted(set(E2E.glob("test_*.py")) - taken)]
+    shares["all others"] = sorted(set(E2E.glob("test_*.py")) - taken)
     sessions = [
         Session(
             title=f"Kubernetes {version}: {title}",
@@ -215,8 +213,7 @@ class Suite:
         began = time.monotonic()
         node_image.ready()
         self.add("kind's nodes: ready", "built", began)
-        own_docker = Session(title="kind: docker of our own", arguments=(str(OWN_DOCKER),))
-        return all([self.run(own_docker), self.run(session)])
+        return self.run(session)
 
     def run_all(self) -> bool:
         """Build one version after another, and begin with its tests while the next is built."""

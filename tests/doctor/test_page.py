@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dev.rig.doctor_nodes import Node
 from dev.site.doctor_outputs import PAGE, SCENES, make
 from dev.site.markdown import with_output
-from trio_npu_dra.tools.doctor.finding import Level
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -20,11 +18,3 @@ def test_committed_output_is_what_the_command_prints(folder: Path, scene: str) -
     page = PAGE.read_text(encoding="utf-8")
     assert output in page
     assert with_output(page, f"doctor: {scene}", output) == page
-
-
-def test_every_level_and_check_is_explained(healthy: Node) -> None:
-    """Each has a row in a table."""
-    page = PAGE.read_text(encoding="utf-8")
-
-    for name in [*Level, *healthy.findings()]:
-        assert f"\n| {name} | " in page, name

@@ -18,7 +18,6 @@ from dev.cluster.binaries import kubernetes
 from dev.cluster.processes import run
 from dev.cluster.releases import DEFAULT
 from dev.site.chart_values import ROOT
-from tests.test_revision import NAMES
 
 PROGRAMS = {
     "docker": """
@@ -81,12 +80,3 @@ def test_readmes_install_runs_as_it_stands(clone: Path) -> None:
     (name,) = re.findall(r"NPU_DRA_IMAGE=(\S+)", install())
     assert images(clone, install()) == {name}
     assert all(path.exists() for path in kept)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_install_has_the_image_that_is_named(clone: Path, name: str) -> None:
-    """However it is named; kustomize takes each overlay, and a digest goes before a tag."""
-    repository, field, version = NAMES[name]
-    unpushed = re.sub(r"^just image.*\n", "", install(), flags=re.MULTILINE)
-    script = re.sub(r"NPU_DRA_IMAGE=\S+", f"NPU_DRA_IMAGE='{name}'", unpushed)
-    assert images(clone, script) == {f"{repository}{'@' if field == 'digest' else ':'}{version}"}
