@@ -20,7 +20,6 @@ from trio_npu_dra.kit.pool.pool import DEVICES_PER_SLICE
 from trio_npu_dra.kit.pool.stored_forms import StoredForms
 
 OWNER = OwnerReference(api_version="v1", kind="Node", name="n", uid="u-1", controller=True)
-EARLIER = "2026-01-01T00:00:00Z"
 LATER = "2026-01-01T00:01:00Z"
 """When the server says that a taint without a time was added."""
 Devices = tuple[Device, ...]

@@ -1,4 +1,4 @@
-"""Cases of the plan that upstream does not have, and laws that hold for all pools."""
+"""Cases of the plan, and laws that hold for all pools."""
 
 from dataclasses import replace
 
@@ -23,11 +23,27 @@ from tests.pool.pools import (
     tainted,
 )
 from trio_npu_dra.kit.api.objects import Device
+from trio_npu_dra.kit.base.errors import InvalidPool
 from trio_npu_dra.kit.pool import plan
 from trio_npu_dra.kit.pool.diff import Write
 from trio_npu_dra.kit.pool.pool import DEVICES_PER_SLICE
 from trio_npu_dra.kit.pool.stored_forms import StoredForms
 from trio_npu_dra.kit.pool.taint_times import untimed
+
+
+def test_a_pool_that_contradicts_itself_is_refused() -> None:
+    """Before anything is written."""
+    twice = devices(1) * 2
+    with pytest.raises(InvalidPool, match="device d0 is in it twice"):
+        plan((), pool(*twice))
+
+
+def test_slices_of_an_older_generation_are_replaced() -> None:
+    """Only those of the newest one are the pool."""
+    existing = (numbered(0), numbered(1, *devices(1), generation=2), numbered(2))
+    writes = plan(existing, pool(*devices(1)))
+    assert kinds(writes) == ["delete", "delete", "delete", "create"]
+    assert generations(apply(existing, writes)) == {3}
 
 
 def test_deletes_and_updates_say_what_they_expect() -> None:

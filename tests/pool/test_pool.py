@@ -46,6 +46,7 @@ def test_one_error_names_everything_that_is_wrong() -> None:
     index=st.integers(0, 0xFFFFF),
 )
 @example(node="n" * 253, index=0)
+@example(node="n", index=0x186A0)
 def test_the_index_survives_every_node_name(node: str, index: int) -> None:
     """The API server cuts generateName at 58 characters: the index is before that."""
     base = generate_name(node, "npu.huawei.com", index)
@@ -60,7 +61,9 @@ def test_a_name_is_used_as_far_as_it_fits() -> None:
     assert generate_name("n" * 47, "npu.huawei.com", 0) == "n" * 47 + "-npu-00000-"
 
 
-@pytest.mark.parametrize("name", ["n-d.io-0000A-x", "m-d.io-00000-x", "n-e.io-00000-x", "00000-x"])
+@pytest.mark.parametrize(
+    "name", ["n-d.io-0000A-x", "n-d.io-100000-x", "m-d.io-00000-x", "-00000-x"]
+)
 def test_other_names_have_no_index(name: str) -> None:
     """Other nodes, other drivers, capitals: not ours."""
     assert index_in(name, "n", "d.io") is None

@@ -39,10 +39,6 @@ OLD: Job = [
     (of, [npu(n, A1, ips=[f"10.20.{at}.{n}/24"]) for n in (0, 1)])
     for at, (of, _) in enumerate(TWO_SERVERS)
 ]
-TWO_DUOS: Job = [
-    (of, [npu(n, DUO, ips=[f"10.20.{at}.{n}/24"]) for n in (0, 1)])
-    for at, (of, _) in enumerate(TWO_SERVERS)
-]
 TWO_SUPER_PODS: Job = super_pods(7, 7, 8, 8)
 UB: Job = [
     (of, [npu(n, A5, levels=levels(f"pod-{at}", f"{at}{n:031}")) for n in (0, 1)])

@@ -1,8 +1,7 @@
 """The writes that make the existing slices the wanted pool; pure.
 
 The rules are those of the resource slice controller in k8s.io/dynamic-resource-allocation, so that
-schedulers see the same of this driver as of others. docs/upstream-cases.md has that controller's
-test cases and ours side by side.
+schedulers see the same of this driver as of others.
 """
 
 from collections.abc import Callable, Iterable
