@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -121,8 +122,13 @@ class ControlPlane:
             *self.network.inside,
             *(self.programs / "kubectl", *args),
             stdin=stdin,
-            # As variables, because no flag may stand before the name of a plugin.
-            env={"KUBECONFIG": f"{self.admin}", "KUBECACHEDIR": f"{self.folder}/kubectl"},
+            # As variables, because no flag may stand before the name of a plugin, which runs it
+            # again.
+            env={
+                "KUBECONFIG": f"{self.admin}",
+                "KUBECACHEDIR": f"{self.folder}/kubectl",
+                "PATH": f"{self.programs}{os.pathsep}{os.environ['PATH']}",
+            },
             timeout=300,
         )
 

@@ -31,7 +31,6 @@ from dev.kind.engine import answering
 
 TESTS = Path(__file__).parents[2] / "tests"
 E2E = TESTS / "e2e"
-CONFORMANCE = TESTS / "cluster/test_api_conformance.py"
 RIGHTS = E2E / "test_rights.py"
 ON_KIND = (
     "chart",
@@ -119,10 +118,11 @@ def sessions_of(release: Release, rights: Path) -> list[Session]:
         )
         for title, share in shares.items()
     ]
-    conformance = Session(
-        title=f"Kubernetes {version}: conformance of the API server", arguments=(str(CONFORMANCE),)
+    alone = Session(
+        title=f"Kubernetes {version}: the API server alone",
+        arguments=("tests/cluster",),
     )
-    return [*sessions, conformance]
+    return [*sessions, alone]
 
 
 def last_session(rights: Path) -> Session:

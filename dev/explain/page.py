@@ -64,11 +64,11 @@ def printed(words: str, **environment: str) -> str:
     output = io.StringIO()
     with (
         tempfile.TemporaryDirectory() as name,
-        served(StaticApi(objects), Path(name)) as kubeconfig,
+        served(StaticApi(objects), Path(name)),
         redirect_stdout(output),
         patch.dict(os.environ, environment),
     ):
-        status = main([*words.split(), "--kubeconfig", str(kubeconfig)])
+        status = main(words.split())
     assert status == 0
     return output.getvalue()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socketserver
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from dev.explain.world import Wire
+from dev.rig.kubectl import stand_in
 
 PLURALS = {
     "Node": "nodes",
@@ -102,15 +103,9 @@ def _page(objects: list[Wire], query: dict[str, str]) -> Wire:
 
 
 @contextmanager
-def served(api: StaticApi, folder: Path) -> Iterator[Path]:
-    """Serve it; the value is a kubeconfig for it."""
-    socket, config = folder / "api.sock", folder / "kubeconfig"
-    content = {
-        "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": f"unix://{socket}"}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test"}}],
-    }
-    config.write_text(json.dumps(content))
+def served(api: StaticApi, folder: Path, contexts: Mapping[str, str] = {}) -> Iterator[None]:
+    """Serve it to `kubectl`, which also has these *contexts*, with their namespaces."""
+    socket = folder / "api.sock"
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -149,12 +144,15 @@ def served(api: StaticApi, folder: Path) -> Iterator[Path]:
         def address_string(self) -> str:
             return "unix"
 
-    with socketserver.ThreadingUnixStreamServer(str(socket), Handler) as server:
+    with (
+        stand_in(folder, socket, contexts),
+        socketserver.ThreadingUnixStreamServer(str(socket), Handler) as server,
+    ):
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield config
+            yield
         finally:
             api.ended.set()
             server.shutdown()

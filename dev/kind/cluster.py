@@ -175,11 +175,14 @@ class KindCluster(Cluster):
     def asking(self, program: str) -> tuple[str | Path, ...]:
         """The beginning of a command by which kubectl or helm asks it."""
         found: str | Path = program
+        path = os.environ["PATH"]
         if self.engine.is_ours:
-            built = binaries.kubernetes(self.kubernetes).place / "kubectl"
-            found = built if program == "kubectl" else binaries.helm()
-        # As a variable, because no flag may stand before the name of a plugin.
-        return (*self.engine.inside(), "env", f"KUBECONFIG={self.kubeconfig}", found)
+            built = binaries.kubernetes(self.kubernetes).place
+            found = built / "kubectl" if program == "kubectl" else binaries.helm()
+            path = f"{built}{os.pathsep}{path}"
+        # As variables, because no flag may stand before the name of a plugin, which runs it again.
+        settings = f"KUBECONFIG={self.kubeconfig}", f"PATH={path}"
+        return (*self.engine.inside(), "env", *settings, found)
 
     @contextmanager
     def api_server_away(self) -> Iterator[None]:

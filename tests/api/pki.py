@@ -9,8 +9,6 @@ import yaml
 
 CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 SERVER = "subjectAltName=IP:127.0.0.1"
-NAME = "api.example.com"
-"""The host of `named-server`."""
 CLIENT = "extendedKeyUsage=clientAuth"
 
 
@@ -46,7 +44,6 @@ def make_all(folder: Path) -> None:
     make_authority(folder, "ca")
     make_authority(folder, "stranger")
     make_certificate(folder, "server", SERVER)
-    make_certificate(folder, "named-server", f"subjectAltName=DNS:{NAME}")
     make_certificate(folder, "client", CLIENT)
     make_certificate(folder, "strange-server", SERVER, authority="stranger")
     make_certificate(folder, "strange-client", CLIENT, authority="stranger")

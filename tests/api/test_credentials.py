@@ -176,6 +176,22 @@ def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
         load_credentials(tmp_path / "absent")
 
 
+def test_a_name_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    """Of the current context, its cluster and its user."""
+    path = kubeconfig(tmp_path, {"server": "unix:///s"})
+    good = path.read_text()
+    for old, new, words in (
+        ("current-context: here", "current-context: ''", "current-context is missing"),
+        ("current-context: here", "current-context: b", "contexts has no entry named 'b'"),
+        ("cluster: c\n", "cluster: b\n", "clusters has no entry named 'b'"),
+        ("user: u\n", "user: b\n", "users has no entry named 'b'"),
+    ):
+        path.write_text(good.replace(old, new))
+        with pytest.raises(ConfigError) as caught:
+            driver_credentials(path)
+        assert str(caught.value) == f"{path}: {words}"
+
+
 def test_a_token_file_wins_over_a_token(pki: Path, tmp_path: Path) -> None:
     """The file wins, as in kubectl, because it is the one that is rotated."""
     (tmp_path / "token").write_text("from-file")

@@ -29,10 +29,9 @@ def code_of(main: Main, words: list[str]) -> int | str | None:
 
 @pytest.fixture(autouse=True)
 def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No cluster, no kubeconfig, and no node that could be examined."""
-    for variable in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    """No cluster, no kubectl, and no node that could be examined."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
 
@@ -64,7 +63,6 @@ def test_help_is_fine_and_an_unknown_flag_is_not(
         (npu_dra.main, "inspect --device-plugin=loud --host-root=/none", 2),
         (npu_dra.main, "doctor --sharing=share", 2),
         (npu_dra.main, "ranktable job/train", 2),
-        (npu_dra.main, "ranktable job/train --kubeconfig=/none", 2),
         (npu_dra.main, "simulate 910c --state=board", 2),
         (npu_dra.main, "simulate 910b4-8 --state=board --prebuilt=none", 2),
         (npu_dra.main, "simulate 910b4-8 --state=board --server=256", 2),

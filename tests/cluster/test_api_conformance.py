@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 import trio
 
-from dev.cluster.control_plane import ControlPlane
 from tests.api.conformance import (
     AS_ADMINISTRATOR,
     AS_DRIVER,
@@ -18,6 +17,7 @@ from tests.api.conformance import (
 from tests.api.feature_scenarios import AS_DRIVER_WITH_FEATURES
 from tests.api.scenario import Scenario, driver_rules
 from tests.api.watch_scenarios import assert_gone
+from tests.cluster.conftest import Server
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.api.objects import KubeObject
@@ -65,46 +65,6 @@ class Widget(KubeObject):
     group_version = "example.com/v1"
     kind_name = "Widget"
     plural = "widgets"
-
-
-class Server(Protocol):
-    """An API server that this process reaches."""
-
-    def kubectl(self, *args: str | Path, stdin: str | None = None) -> str:
-        """Run kubectl as the administrator; returns its stdout, raises ClusterError."""
-        ...
-
-
-@pytest.fixture(scope="module")
-def server(
-    kubernetes_version: str,
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Server]:
-    """An API server on loopback: this process is not in the built cluster's network."""
-    if request.config.getoption("--on") == "kind":
-        yield request.getfixturevalue("cluster")
-        return
-    folder = tmp_path_factory.mktemp("server")
-    plane = ControlPlane.start(
-        version=kubernetes_version,
-        folder=folder / "plane",
-        logs=folder,
-    )
-    try:
-        yield plane
-    finally:
-        plane.stop()
-
-
-@pytest.fixture(scope="module")
-def administrator(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A kubeconfig with all rights."""
-    path = tmp_path_factory.mktemp("administrator") / "kubeconfig"
-    path.write_text(
-        server.kubectl("config", "view", "--raw", "--flatten", "--minify", "--output", "json")
-    )
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -20,12 +20,11 @@ class Cluster:
     """An API server, and the command that asks it."""
 
     api: StaticApi
-    kubeconfig: Path
     capsys: pytest.CaptureFixture[str]
 
     def run(self, *words: str) -> tuple[int, str, str]:
         """The exit status, stdout and stderr of `kubectl npu`."""
-        status = main([*words, "--kubeconfig", str(self.kubeconfig)])
+        status = main(words)
         return status, *self.capsys.readouterr()
 
     def data(self, *words: str) -> Any:
@@ -50,5 +49,5 @@ def cluster(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     api = StaticApi(scene())
-    with served(api, tmp_path) as kubeconfig:
-        yield Cluster(api, kubeconfig, capsys)
+    with served(api, tmp_path):
+        yield Cluster(api, capsys)

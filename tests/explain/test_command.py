@@ -121,7 +121,7 @@ def test_control_characters_of_errors_do_not_reach_the_terminal(
     refusal = {"kind": "Status", "message": "no\x1b]0;owned\x07\u202e"}
     monkeypatch.setattr(StaticApi, "answer", lambda *_: (403, refusal))
 
-    _, _, err = cluster.run()
+    _, _, err = cluster.run("list")
 
     assert err == "kubectl npu: list resourceslices: no\\u001b]0;owned\\u0007\\u202e (HTTP 403)\n"
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dev.explain.world import device, slice_
+from dev.rig.kubectl import stand_in
 from trio_npu_dra.tools.cli import npu_completion
 
 if TYPE_CHECKING:
     from tests.explain.conftest import Cluster
 
 
-@pytest.fixture(autouse=True)
-def _stdin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the tests comes back."""
-    monkeypatch.setattr(sys, "stdin", sys.stdin)
-
-
 def told(cluster: Cluster, *words: str) -> tuple[dict[str, str], str]:
     """The candidates with their descriptions, and the directive."""
-    return asked(cluster.capsys, "--kubeconfig", str(cluster.kubeconfig), *words)
+    return asked(cluster.capsys, *words)
 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, str], str]:
@@ -70,8 +64,9 @@ def test_flags_and_their_choices_are_known(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_kubeconfig_is_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    """Which the shell completes by itself."""
+    """Which the shell completes by itself, unlike the values of other flags of kubectl."""
     assert asked(capsys, "--kubeconfig", "") == ({}, ":0")
+    assert asked(capsys, "--context", "") == ({}, ":4")
 
 
 @pytest.mark.parametrize("name", ["n\x1b[2J", "n$(reboot)", "n;ls", "n\n:0"])
@@ -81,26 +76,21 @@ def test_what_means_something_to_a_shell_is_not_offered(cluster: Cluster, name: 
     assert set(told(cluster, "node", "n")[0]) == {"n1", "n2"}
 
 
-def test_an_api_server_that_refuses_is_no_answer(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor is one that does not exist; the shell gets no error between its words."""
+def test_an_api_server_that_refuses_is_no_answer(cluster: Cluster) -> None:
+    """Nor is a context that does not exist; the shell gets no error between its words."""
     cluster.api.forbidden = frozenset({"pods", "resourceslices"})
     assert told(cluster, "explain", "") == ({}, ":4")
     assert told(cluster, "node", "") == ({}, ":4")
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    assert asked(cluster.capsys, "node", "") == ({}, ":4")
+    assert told(cluster, "--context=none", "node", "") == ({}, ":4")
 
 
 def test_an_api_server_that_is_silent_is_not_waited_for(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The shell would hang."""
     monkeypatch.setattr(npu_completion, "_PATIENCE_SECONDS", 0.1)
-    place = cluster.kubeconfig.parent / "silent.sock"
-    text = cluster.kubeconfig.read_text()
-    cluster.kubeconfig.write_text(text.replace("api.sock", place.name))
-    with socket.socket(socket.AF_UNIX) as silent:
+    place = tmp_path / "silent.sock"
+    with stand_in(tmp_path, place), socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(place))
         silent.listen()
-        assert told(cluster, "node", "") == ({}, ":4")
+        assert asked(capsys, "node", "") == ({}, ":4")

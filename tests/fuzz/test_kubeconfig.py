@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +14,10 @@ from hypothesis import strategies as st
 from dev.fuzz.values import encoded, expanded, mangled, spoilt
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import Credentials
-from trio_npu_dra.kit.api.kubeconfig import driver_credentials, read_context
+from trio_npu_dra.kit.api.kubeconfig import driver_credentials
 from trio_npu_dra.kit.api.objects import Node
 from trio_npu_dra.kit.api.transport import Transport
 from trio_npu_dra.kit.base.errors import ConfigError, Unavailable
-from trio_npu_dra.tools.login.login import log_in
 
 GOOD: Final[dict[str, Any]] = {
     "current-context": "here",
@@ -55,19 +53,6 @@ def at(server: str, **user: Any) -> dict[str, Any]:
     return GOOD | {"clusters": [{"name": "there", "cluster": cluster}], "users": users}
 
 
-TRUSTING: Final = at("https://[::1]:6443/path", token="abc") | {
-    "clusters": [
-        {
-            "name": "there",
-            "cluster": {
-                "server": "https://[::1]:6443/path",
-                "tls-server-name": "api.example.com",
-                "insecure-skip-tls-verify": True,
-            },
-        }
-    ],
-}
-"""Of a person; no plugin is named, because it would be run."""
 PROXIED: Final = at("unix:///nobody/a")
 WORDS: Final = (
     *("current-context", "clusters", "cluster", "server", "https://", "name", "users", "<<", "a"),
@@ -123,30 +108,6 @@ def test_any_file_is_credentials_or_one_error(place: Path, content: bytes) -> No
         assert Transport(credentials, deadline=1.0, user_agent="fuzz")._server.host
         if credentials.unix_socket is not None:
             trio.run(_ask_nobody, credentials)
-
-
-@given(content=spoilt(TRUSTING).map(encoded))
-def test_any_cluster_of_a_person_is_credentials_or_one_error(place: Path, content: bytes) -> None:
-    """As of the agent; each name that is taken for the server's can be asked for.
-
-    Very deep values are left to the agent's property: the reader of YAML takes seconds for one.
-    """
-    path = place / "kubeconfig"
-    path.write_bytes(content)
-    try:
-        credentials = trio.run(log_in, read_context((path,)))
-    except ConfigError as error:
-        words = str(error)
-        assert str(path.parent) in words
-        assert len(words.splitlines()) == 1
-    else:
-        assert Transport(credentials, deadline=1.0, user_agent="fuzz")._server.host
-        if credentials.tls is not None:
-            name = credentials.server_name or "h"
-            halves = ssl.MemoryBIO(), ssl.MemoryBIO()
-            connection = credentials.tls.current().wrap_bio(*halves, server_hostname=name)
-            with pytest.raises(ssl.SSLWantReadError):
-                connection.do_handshake()
 
 
 async def _ask_nobody(credentials: Credentials) -> None:

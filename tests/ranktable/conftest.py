@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-from dev.rig.parts import kubeconfig
+from dev.rig.kubectl import stand_in
 from dev.rig.waiting import HANG_SECONDS
 from tests.ranktable.jobs import LWS, Wire, claim, npu, pod
 from trio_npu_dra.agent.cli.main import main
@@ -38,7 +39,6 @@ class Cluster:
     """An API server, and the command that asks it."""
 
     state: ApiState
-    kubeconfig: Path
     capsys: pytest.CaptureFixture[str]
 
     def add(self, of: PlacedPod, *devices: Wire) -> PlacedPod:
@@ -66,7 +66,7 @@ class Cluster:
 
     async def run(self, *words: str) -> tuple[int | str | None, str, str]:
         """The exit code, standard output and standard error of the command."""
-        line = ["ranktable", *words, "-n", "train", "--kubeconfig", str(self.kubeconfig)]
+        line = ["ranktable", *words, "-n", "train"]
 
         def run() -> int | str | None:
             try:
@@ -88,12 +88,11 @@ class Cluster:
 @pytest.fixture
 async def cluster(
     tmp_path: Path, nursery: trio.Nursery, capsys: pytest.CaptureFixture[str]
-) -> Cluster:
+) -> AsyncIterator[Cluster]:
     """An API server with the controllers of a job of two pods."""
     state = ApiState()
     for one in CONTROLLERS:
         state.add(one)
     await nursery.start(serve_api, state, tmp_path / "api.sock")
-    path = tmp_path / "kubeconfig"
-    path.write_text(kubeconfig(tmp_path / "api.sock"))
-    return Cluster(state, path, capsys)
+    with stand_in(tmp_path, tmp_path / "api.sock"):
+        yield Cluster(state, capsys)

@@ -3,4 +3,4 @@
 No daemon imports this house. It may read what the agent keeps on the node, and changes none of it.
 """
 
-__all__ = ["cli", "cluster", "doctor", "login", "manifests", "names", "ranktable"]
+__all__ = ["cli", "cluster", "doctor", "kubectl", "manifests", "names", "ranktable"]

@@ -104,4 +104,4 @@ def _seconds(retry_after: str) -> float | None:
 
 
 def _text(body: bytes) -> str:
-    return shortened(body[:_SAID_LIMIT].decode(errors="replace").strip())
+    return shortened(" ".join(body[:_SAID_LIMIT].decode(errors="replace").split()))

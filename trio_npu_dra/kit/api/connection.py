@@ -39,13 +39,12 @@ class Server:
     """Where connections go.
 
     Attributes:
-        name: That in its certificate.
+        host: Also the name in its certificate.
         unix_socket: Instead of *host* and *port*, if there is one.
     """
 
     host: str
     port: int
-    name: str
     unix_socket: Path | None
 
 
@@ -95,7 +94,7 @@ class Connection:
         try:
             if tls is not None:
                 opened = tls.wrap_socket(
-                    opened, server_hostname=server.name, do_handshake_on_connect=False
+                    opened, server_hostname=server.host, do_handshake_on_connect=False
                 )
                 await _until_done(opened, opened.do_handshake, trio.lowlevel.wait_readable)
         except BaseException:

@@ -1,7 +1,7 @@
 """Address of the API server and the client's identity there: a service account, or a kubeconfig.
 
 Nothing else counts: `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY` and `SSL_CERT_FILE` in the environment
-change nothing, because a pod reaches its API server without a proxy. People have `tools.login`.
+change nothing, because a pod reaches its API server without a proxy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from trio_npu_dra.kit.api.material import Material
@@ -68,35 +67,16 @@ class Credentials:
     Attributes:
         source: Where these come from, for messages.
         base_url: `https://host:port` with a possible path, no trailing slash.
-        server_name: The name in the server's certificate; that of the host if empty.
         tls: `None` on a unix socket.
         unix_socket: The socket of `kubectl proxy --unix-socket`.
         token: `None` if a certificate, or the proxy, has the identity.
-        login: Gives other credentials once these end.
     """
 
     source: str
     base_url: str
-    server_name: str = ""
     tls: Tls | None = None
     unix_socket: Path | None = None
     token: BearerToken | None = None
-    login: Login | None = None
-
-
-class Login(Protocol):
-    """Gives credentials that end."""
-
-    async def current(self, refused: Credentials | None = None) -> Credentials:
-        """Credentials that have not ended.
-
-        Args:
-            refused: Credentials that the API server does not take (any more).
-
-        Raises:
-            ConfigError: There are none.
-        """
-        ...
 
 
 def load_credentials(path: Path | None) -> Credentials:

@@ -22,7 +22,7 @@ VALUES_LIMIT: Final = 100_000
 A full ResourceSlice (128 devices of 32 attributes) has some 13,000, managed fields of 100 kB as
 many.
 """
-_TEXT_LIMIT: Final = 300
+_TEXT_LIMIT: Final = 500
 
 
 class NotUnderstood(ValueError):

@@ -64,7 +64,6 @@ class Stream:
                     scheme=self._scheme, host=server.host, port=server.port, raw_path=request.target
                 ),
                 headers=request.headers,
-                extensions={"sni_hostname": server.name},
             )
             asked.stream = _NoBody()
             response = await self._transport.handle_async_request(asked)

@@ -6,7 +6,6 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 
 from trio_npu_dra.kit.api.material import Mark, Material
 from trio_npu_dra.kit.base.errors import ConfigError
@@ -22,36 +21,21 @@ class ClientCertificate:
     key: Material
 
 
-class Trust(Enum):
-    """Whom a person's client trusts where the cluster names no CA; a driver trusts its CA alone.
-
-    Attributes:
-        SYSTEM: The system's CAs. As with client-go, `SSL_CERT_FILE` and `SSL_CERT_DIR` in the
-            environment replace them.
-        ANYONE: Any server, for any host.
-    """
-
-    SYSTEM = "system"
-    ANYONE = "anyone"
-
-
 class Tls:
     """Trusts one CA bundle alone, and shows a client certificate if there is one.
 
     Args:
-        authority: The CA certificates in PEM, or whom a person trusts without.
+        authority: The CA certificates in PEM.
         client: The certificate to show.
 
     Raises:
         ConfigError: A file cannot be read or used; the message has the field.
     """
 
-    def __init__(
-        self, authority: Material | Trust, client: ClientCertificate | None = None
-    ) -> None:
+    def __init__(self, authority: Material, client: ClientCertificate | None = None) -> None:
         self._authority = authority
         self._client = client
-        self._files = [authority] if isinstance(authority, Material) else []
+        self._files = [authority]
         if client is not None:
             self._files += [client.certificate, client.key]
         self._marks = self._stat_files()
@@ -88,20 +72,14 @@ class Tls:
         # refuses CA certificates without an authority key identifier, which clusters do have.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols(["http/1.1"])
-        if self._authority is Trust.SYSTEM:
-            context.load_default_certs()
-        elif self._authority is Trust.ANYONE:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        else:
-            # A file, because Python takes only ASCII text, without comments in other scripts.
-            with _as_file(self._authority.read()) as path:
-                try:
-                    context.load_verify_locations(cafile=path)
-                except ssl.SSLError as error:
-                    raise ConfigError(
-                        f"{self._authority.field} is not a PEM certificate: {error}"
-                    ) from error
+        # A file, because Python takes only ASCII text, without comments in other scripts.
+        with _as_file(self._authority.read()) as path:
+            try:
+                context.load_verify_locations(cafile=path)
+            except ssl.SSLError as error:
+                raise ConfigError(
+                    f"{self._authority.field} is not a PEM certificate: {error}"
+                ) from error
         if (client := self._client) is not None:
             with _as_file(client.certificate.read() + b"\n" + client.key.read()) as path:
                 try:

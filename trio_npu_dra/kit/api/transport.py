@@ -25,7 +25,7 @@ from trio_npu_dra.kit.api.bodies import OBJECT_LIMIT, Lines
 from trio_npu_dra.kit.api.connection import Answer, Connection, Request, Server
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.api.streams import Stream
-from trio_npu_dra.kit.base.errors import Forbidden, Unavailable
+from trio_npu_dra.kit.base.errors import Unavailable
 
 AT_ONCE: Final = 32
 """Requests under way at most. A kubelet prepares a few claims at a time, those of one pod."""
@@ -60,7 +60,6 @@ class Transport:
         self._server = Server(
             host=host,
             port=url.port or (443 if url.scheme == "https" else 80),
-            name=credentials.server_name or host,
             unix_socket=credentials.unix_socket,
         )
         self._prefix = url.path.encode()
@@ -92,12 +91,8 @@ class Transport:
         Raises:
             KubeError: Refused, or not answered in time; the wait for its turn counts.
         """
-        used = await self._log_in()
         request = partial(self._request, method, path, body, accept)
         answer = await self._ask_in_time(asked, request, limit)
-        # Outside of the deadline: a credential plugin may wait for a person.
-        if answer.status == 401 and await self._log_in(used) is not used:
-            answer = await self._ask_in_time(asked, request, limit)
         if not is_success(answer.status, answer.headers):
             raise refusal(asked, answer.status, answer.body, answer.headers)
         return answer.body
@@ -106,19 +101,13 @@ class Transport:
         """The lines of an endless answer, on a connection of its own.
 
         The first item is empty and says that the API server accepted the request. No cancel scope
-        is open while the caller handles an item. A 401 counts only if a login gives no others.
+        is open while the caller handles an item.
 
         Raises:
             KubeError: Refused, broken, longer than *seconds* in all, or a line not whole in time.
         """
-        used = await self._log_in()
         ends = trio.current_time() + seconds
-        try:
-            stream = await self._open(asked, path)
-        except Forbidden as error:
-            if error.status != 401 or await self._log_in(used) is used:
-                raise
-            stream = await self._open(asked, path)
+        stream = await self._open(asked, path)
         try:
             yield b""
             lines, spent = Lines(asked), 0.0  # seconds of waiting for the rest of a line
@@ -143,15 +132,6 @@ class Transport:
         """Close idle connections."""
         while self._idle:
             self._idle.pop().close()
-
-    async def _log_in(self, refused: Credentials | None = None) -> Credentials:
-        """The credentials; a login replaces them if they have ended, or are *refused*."""
-        if self._credentials.login is not None:
-            present = await self._credentials.login.current(refused)
-            if present is not self._credentials:
-                self._credentials = present
-                self.close()  # these connections may have shown the certificate that has ended
-        return self._credentials
 
     async def _ask_in_time(self, asked: str, request: Callable[[], Request], limit: int) -> Answer:
         was_sent = False

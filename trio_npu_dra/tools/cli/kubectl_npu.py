@@ -16,7 +16,7 @@ import trio
 import yaml
 
 from trio_npu_dra.agent.config.model import DRIVER
-from trio_npu_dra.kit.api.client import KubeClient, open_client
+from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.base.command_line import CommandLine, ShowVersion
 from trio_npu_dra.kit.base.errors import (
@@ -28,9 +28,9 @@ from trio_npu_dra.kit.base.errors import (
     Unavailable,
 )
 from trio_npu_dra.kit.base.terminal import ExitCode, exit_status, say, visible, write
-from trio_npu_dra.revision import USER_AGENT, full_version
+from trio_npu_dra.revision import full_version
+from trio_npu_dra.tools import kubectl
 from trio_npu_dra.tools.cli.table import Line, with_styles
-from trio_npu_dra.tools.login import access
 
 if TYPE_CHECKING:
     from trio_npu_dra.tools.cli.npu_answers import Output
@@ -113,7 +113,7 @@ def parser() -> CommandLine:
     made.add_argument(
         "--driver", default=DRIVER, help=f"whose devices; '' for all drivers (default: {DRIVER})"
     )
-    access.add_arguments(made)
+    kubectl.add_arguments(made)
     return made
 
 
@@ -123,9 +123,7 @@ async def _run(asked: argparse.Namespace) -> None:
         raise ConfigError(f"`{asked.command}` needs a name: `{example}`")
     if asked.command == "list" and asked.name:
         raise ConfigError(f"`list` takes no name: `kubectl npu node {asked.name}` shows one node")
-    credentials, usual = await access.credentials(asked)
-    asked.namespace = asked.namespace or usual
-    async with open_client(credentials, user_agent=USER_AGENT) as client:
+    async with kubectl.open_cluster(asked) as client:
         await _print_answers(client, asked)
 
 
@@ -197,16 +195,16 @@ async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
     if kind in npu_answers.JOBS:
         if asked.all_namespaces:
             raise ConfigError(f"{asked.name}: say with --namespace where it is")
-        return await npu_answers.explain_job(client, kind, name, asked.namespace, asked.driver)
+        where = await kubectl.namespace_of(asked)
+        return await npu_answers.explain_job(client, kind, name, where, asked.driver)
     kinds = [kind.removesuffix("s")] if kind else list(npu_answers.KINDS)
     if not npu_answers.KINDS.keys() >= set(kinds):
         raise ConfigError(
             f"{asked.name}: only pod/, claim/, job/, jobset/ and lws/NAME can be explained"
         )
+    usual = None if asked.all_namespaces else await kubectl.namespace_of(asked)
     for one in kinds:
-        namespace: str | None = asked.namespace
-        if asked.all_namespaces:
-            namespace = await npu_answers.only_namespace(client, one, name)
+        namespace = usual or await npu_answers.only_namespace(client, one, name)
         try:
             if namespace is not None:
                 return await npu_answers.explain(client, one, name, namespace)
@@ -215,7 +213,7 @@ async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
         except Invalid as error:  # nothing can have such a name
             raise ConfigError(str(error)) from error
     words = " and no ".join(kinds)
-    where = "any namespace" if asked.all_namespaces else f"namespace {asked.namespace}"
+    where = f"namespace {usual}" if usual else "any namespace"
     raise NotFound(f"there is no {words} {name} in {where}")
 
 

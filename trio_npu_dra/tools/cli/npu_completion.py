@@ -8,6 +8,7 @@ tells the shell what else to do: https://github.com/spf13/cobra, ShellCompDirect
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -18,15 +19,14 @@ from typing import Any, Final, TypeVar
 import trio
 from argcomplete.completers import BaseCompleter
 
-from trio_npu_dra.kit.api.client import KubeClient, open_client
+from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import KubeObject, ResourceClaim
 from trio_npu_dra.kit.api.pods import PodMetadata
 from trio_npu_dra.kit.base.errors import DriverError
-from trio_npu_dra.revision import USER_AGENT
+from trio_npu_dra.tools import kubectl
 from trio_npu_dra.tools.cli import kubectl_npu
 from trio_npu_dra.tools.cli.completion import candidates
 from trio_npu_dra.tools.cluster.objects import AnySlice
-from trio_npu_dra.tools.login import access
 
 _FILES: Final = 0
 _NO_FILES: Final = 4
@@ -50,7 +50,6 @@ Names = AsyncGenerator[tuple[str, str], None]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the candidates; without an answer of the API server there are none."""
     words = list(sys.argv[1:] if arguments is None else arguments) or [""]
-    sys.stdin = None  # a credential plugin must not ask the person
     values = _OfCluster()
     for word, about in candidates(kubectl_npu.parser(), words, values).items():
         print(word, about, sep="\t")  # noqa: T201 - for a shell, which needs the tab
@@ -72,8 +71,8 @@ class _OfCluster(BaseCompleter):
         self, *, prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_more: Any
     ) -> dict[str, str]:
         match action.dest, parsed_args.command:
-            case "kubeconfig", _:
-                self.directive = _FILES
+            case "kubectl", _:
+                self.directive = _FILES if action.metavar in {"DIR", "FILE"} else _NO_FILES
             case "namespace", _:
                 return trio.run(_in_time, parsed_args, _namespaces)
             case "name", "node":
@@ -93,10 +92,10 @@ async def _in_time(
     found: dict[str, str] = {}
     with trio.move_on_after(_PATIENCE_SECONDS):
         try:
-            entry, usual = await access.credentials(asked)
-            asked.namespace = asked.namespace or usual
             async with (
-                open_client(entry, user_agent=USER_AGENT, deadline=_PATIENCE_SECONDS) as client,
+                kubectl.open_cluster(
+                    asked, deadline=_PATIENCE_SECONDS, stdin=subprocess.DEVNULL
+                ) as client,
                 aclosing(names(client, asked)) as told,
             ):
                 async for name, about in told:
@@ -126,7 +125,7 @@ async def _devices(client: KubeClient, asked: argparse.Namespace) -> Names:
 async def _pods_and_claims(
     client: KubeClient, asked: argparse.Namespace, *, kind: str, before: str
 ) -> Names:
-    namespace = None if asked.all_namespaces else asked.namespace
+    namespace = None if asked.all_namespaces else await kubectl.namespace_of(asked)
     for known, model in _KINDS.items():
         if kind in {"", known}:
             async for one in _all(client, model, namespace=namespace):

@@ -13,13 +13,11 @@ from typing import Final
 
 import trio
 
-from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.base import logs, storage
 from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Invalid
 from trio_npu_dra.kit.base.terminal import say
-from trio_npu_dra.revision import USER_AGENT
+from trio_npu_dra.tools import kubectl
 from trio_npu_dra.tools.cli import table as columns
-from trio_npu_dra.tools.login import access
 from trio_npu_dra.tools.ranktable.environment import Framework, variables
 from trio_npu_dra.tools.ranktable.job import find_job, read_members
 from trio_npu_dra.tools.ranktable.members import Gathered, Member, portless
@@ -42,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--namespace", default="", help="of the job (default: that of the context or pod)"
     )
-    access.add_arguments(parser)
     parser.add_argument(
         "--pods",
         type=_positive,
@@ -92,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="say on standard error how ranks are given"
     )
+    kubectl.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -162,10 +160,10 @@ def _check_file(path: Path, form: str) -> None:
 
 
 async def _read(asked: argparse.Namespace, own: str) -> Gathered:
-    credentials, usual = await access.credentials(asked)
-    async with open_client(credentials, user_agent=USER_AGENT) as client:
+    async with kubectl.open_cluster(asked) as client:
         try:
-            job = await find_job(client, asked.job, asked.namespace or usual, asked.pods)
+            namespace = await kubectl.namespace_of(asked)
+            job = await find_job(client, asked.job, namespace, asked.pods)
             if asked.wait and job.is_of_any_size:
                 raise ConfigError(f"--wait: give --pods N, because {asked.job} does not tell it")
             wait = (asked.timeout or _TIMEOUT) if asked.wait else None
