@@ -6,7 +6,6 @@ change nothing, because a pod reaches its API server without a proxy.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -77,21 +76,6 @@ class Credentials:
     tls: Tls | None = None
     unix_socket: Path | None = None
     token: BearerToken | None = None
-
-
-def load_credentials(path: Path | None) -> Credentials:
-    """Credentials from a kubeconfig file, or of the pod in which this process runs.
-
-    Raises:
-        ConfigError: Something is missing or does not parse; the message names file and field.
-    """
-    if path is None:
-        return in_cluster(os.environ, SERVICE_ACCOUNT)
-    from trio_npu_dra.kit.api.kubeconfig import (  # noqa: PLC0415 - pods have none, need no YAML
-        driver_credentials,
-    )
-
-    return driver_credentials(path)
 
 
 def check_url(field: str, url: str) -> None:
