@@ -1,7 +1,6 @@
 """The node's NPUs: their facts, their health, and what a container needs to use them.
 
-It knows neither Kubernetes nor claims. Other rooms import from the modules below: a start must not
-load the library's binding before it is needed.
+It knows neither Kubernetes nor claims.
 """
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Offers as devices of the node's pool, with their taints, counters and shares.
 
 It speaks to the API server only to learn which of these it keeps, and knows no kubelet and no
-library. Its face is a list of modules, because settings and commands need one of them alone.
+library.
 """
 
 __all__ = ["build", "features", "network_data", "npu_status", "shares", "taints"]

@@ -1,7 +1,6 @@
 """Who holds which chips of this node: one rule of exclusion, and one ledger on disk.
 
-It knows chips by their device nodes, and neither the kubelet nor the API server. Other rooms import
-from the modules below, because a start must not load `availability` and `snapshot` early.
+It knows chips by their device nodes, and neither the kubelet nor the API server.
 """
 
 __all__ = ["availability", "encoding", "entry", "hold", "ledger", "snapshot"]
