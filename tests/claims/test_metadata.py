@@ -19,7 +19,7 @@ from tests.claims.node import DRIVER, NodeOnDisk, board, claim, ref, result
 from trio_npu_dra.agent.claims.metadata import DeviceMetadata
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.service import NodeClaims
-from trio_npu_dra.agent.devices.network_data import network_on_the_wire
+from trio_npu_dra.agent.devices.npu_status import network_on_the_wire
 from trio_npu_dra.ascend.model import Board, ChipNetwork
 from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.kit.api.objects import ResourceClaim

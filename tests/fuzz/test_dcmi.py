@@ -21,7 +21,7 @@ from dev.fuzz.values import mangled
 from tests.claims.node import npu
 from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import ServerFeatures
-from trio_npu_dra.agent.devices.network_data import network_data
+from trio_npu_dra.agent.devices.npu_status import network_data
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.report.news import MESSAGE_LIMIT, news

@@ -21,7 +21,7 @@ from trio_npu_dra.agent.control.answers import Control, serve_control
 from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.daemon.publishing import publish_chips
 from trio_npu_dra.agent.devices.build import offer_attributes
-from trio_npu_dra.agent.devices.network_data import network_on_the_wire
+from trio_npu_dra.agent.devices.npu_status import network_on_the_wire
 from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.handout.library_hook import PROGRAM, installed_hook
 from trio_npu_dra.agent.handout.share_flag import ShareFlagStep

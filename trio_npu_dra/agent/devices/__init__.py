@@ -4,4 +4,4 @@ It speaks to the API server only to learn which of these it keeps, and knows no 
 library.
 """
 
-__all__ = ["build", "features", "network_data", "npu_status", "shares", "taints"]
+__all__ = ["build", "features", "npu_status", "shares", "taints"]

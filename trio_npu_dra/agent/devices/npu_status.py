@@ -6,12 +6,12 @@ The daemon writes it, and tools make rank tables of it. What is unknown is absen
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from trio_npu_dra.agent.config.model import API_VERSION
-from trio_npu_dra.agent.devices.network_data import network_data
-from trio_npu_dra.ascend.model import ChipFamily
+from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.offers import Offer, OfferKind
 from trio_npu_dra.kit.api.objects import ApiModel, Items, NetworkDeviceData
 from trio_npu_dra.kit.base.errors import KubeError
@@ -91,3 +91,20 @@ def npu_status(offer: Offer, levels: tuple[Any, ...] = ()) -> NpuStatus:
         levels=levels if len(json.dumps(levels)) <= LEVELS_LIMIT else (),
         module_dies=tuple(dies) if is_module else (),
     )
+
+
+def network_data(chip: Chip) -> NetworkDeviceData | None:
+    """The addresses of a whole chip; None if it has none, or they are not known.
+
+    Without the name of an interface: that would be one of the pod's, and the port is in the chip.
+    """
+    if chip.network is None:
+        return None
+    ips = tuple(str(address) for address in chip.network.addresses)
+    return NetworkDeviceData(ips=ips, hardware_address=chip.network.mac)
+
+
+def network_on_the_wire(chip: Chip) -> Mapping[str, Any] | None:
+    """The same as the API has it."""
+    data = network_data(chip)
+    return None if data is None else data.to_wire()

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from trio_npu_dra.agent.devices.network_data import network_data
-from trio_npu_dra.agent.devices.npu_status import npu_status
+from trio_npu_dra.agent.devices.npu_status import network_data, npu_status
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, HeldDevice
 from trio_npu_dra.agent.report.device_health import joined
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth
