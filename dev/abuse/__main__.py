@@ -22,6 +22,8 @@ from dev.abuse.node import HarmDone, open_node
 from dev.rig.compiled import compiled_simulator
 from dev.rig.parts import served_rig
 
+DESCRIPTORS: Final = 1024
+"""How many the daemon may have open."""
 ROUNDS: Final = 20
 PATIENCE: Final = 30.0
 CALL_SECONDS: Final = 20.0
@@ -41,7 +43,7 @@ async def outcome_of(attack: Attack, size: int, folder: Path, simulator: Path) -
     async with (
         served_rig(folder, simulator, http_port=0, seconds=600) as rig,
         attack.before(rig, size),
-        open_node(rig, descriptors=attack.descriptors, call_seconds=CALL_SECONDS) as node,
+        open_node(rig, descriptors=DESCRIPTORS, call_seconds=CALL_SECONDS) as node,
     ):
         return await measure(
             node,

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from dev.abuse import api_attacks, file_attacks, http_attacks, rpc_attacks
+from dev.abuse import api_attacks, file_attacks, http_attacks
 from dev.abuse.file_attacks import cdi_file, fault_memory, given_away, lock, planted, record
 from dev.abuse.node import Node
 from dev.rig.parts import Rig
@@ -37,7 +37,6 @@ class Attack:
         begin: Attacks with so many clients, requests or bytes, and ends on leaving.
         small: The size in tests.
         full: The sizes in the table of docs/security.md.
-        descriptors: How many the daemon may have in that table.
         seconds: How long the attack lasts there at least.
         before: What it puts in place before the daemon starts.
     """
@@ -47,7 +46,6 @@ class Attack:
     begin: Begin
     small: int = 0
     full: Sequence[int] = (0,)
-    descriptors: int = 1024
     seconds: float = 5.0
     before: Before = _nothing
 
@@ -84,22 +82,6 @@ HTTP: Final = (
 
 END: Final = Attack(
     "A2", "SIGTERM beside {} clients that never read", http_attacks.end_beside, 5, (5,)
-)
-
-RPC: Final = (
-    Attack("A8", "{} connections that never call", rpc_attacks.idle, 300, (1_100,)),
-    Attack("A8", "{} connections within the preface", rpc_attacks.half_open, 300, (1_100,)),
-    Attack("A8", "{} calls of 4 MiB half sent", rpc_attacks.half_sent, 8, (60,)),
-    Attack("A8", "rapid reset of {} calls", rpc_attacks.rapid_reset, 500, (1_000, 5_000)),
-    Attack("A8", "{} pings, answers unread", rpc_attacks.pings, 20_000, (1_000_000,)),
-)
-
-MANY_CALLERS: Final = Attack(
-    "A8",
-    "{} connections that never call, with 4,096 descriptors",
-    rpc_attacks.idle,
-    full=(3_000,),
-    descriptors=4096,
 )
 
 API: Final = (
@@ -228,4 +210,4 @@ FILES: Final = (
     ),
 )
 
-ATTACKS: Final = (NONE, *HTTP, END, *RPC, MANY_CALLERS, *API, SLOW_WATCH, *FILES)
+ATTACKS: Final = (NONE, *HTTP, END, *API, SLOW_WATCH, *FILES)

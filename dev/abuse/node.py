@@ -59,11 +59,6 @@ class Node:
     before: Figures = Figures(0, 0.0)
 
     @property
-    def service(self) -> Path:
-        """The socket that the kubelet calls."""
-        return self.rig.endpoints().service
-
-    @property
     def is_alive(self) -> bool:
         """Whether the daemon runs."""
         return self.agent.process.exitcode is None

@@ -5,28 +5,23 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import h2.config
 import h2.connection
 import h2.exceptions
 import trio
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-
-async def connect(where: int | Path, *, receive_buffer: int = 0) -> trio.SocketStream:
-    """Connect to a port of this machine, or to a unix socket.
+async def connect(port: int, *, receive_buffer: int = 0) -> trio.SocketStream:
+    """Connect to a port of this machine.
 
     With a *receive_buffer* the kernel keeps no more bytes for a client that does not read.
     """
-    family = socket.AF_UNIX if isinstance(where, Path) else socket.AF_INET
-    connection = trio.socket.socket(family)
+    connection = trio.socket.socket()
     try:
         if receive_buffer:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        address = str(where) if isinstance(where, Path) else ("127.0.0.1", where)
-        await connection.connect(address)
+        await connection.connect(("127.0.0.1", port))
     except BaseException:
         connection.close()
         raise
@@ -67,9 +62,9 @@ async def read_all(stream: trio.SocketStream) -> None:
             pass
 
 
-async def say(where: int | Path, data: bytes) -> None:
+async def say(port: int, data: bytes) -> None:
     """Send *data* on a new connection, read what comes, and stay until displaced."""
-    async with await connect(where) as stream, trio.open_nursery() as nursery:
+    async with await connect(port) as stream, trio.open_nursery() as nursery:
         nursery.start_soon(_send, stream, data)
         await read_all(stream)
         nursery.cancel_scope.cancel()

@@ -13,6 +13,7 @@ import h2.config
 import h2.connection
 import h2.events
 import trio
+from betterproto2 import Message
 from h2.errors import ErrorCodes
 
 from dev.grpc.serving import ECHO, HELLO
@@ -20,8 +21,13 @@ from trio_npu_dra.kit.grpc import Status
 
 EventT = TypeVar("EventT", bound=h2.events.Event)
 
-MESSAGE = struct.pack(">?I", False, len(bytes(HELLO))) + bytes(HELLO)
-"""A request on the wire."""
+
+def on_the_wire(request: Message) -> bytes:
+    """A request, with its head."""
+    return struct.pack(">?I", False, len(bytes(request))) + bytes(request)
+
+
+MESSAGE = on_the_wire(HELLO)
 
 
 class Peer:
@@ -103,7 +109,11 @@ class Peer:
 
 
 @asynccontextmanager
-async def connected(path: Path) -> AsyncIterator[Peer]:
-    """A peer that the server has greeted, and that has sent nothing yet."""
-    async with await trio.open_unix_socket(str(path)) as stream:
+async def connected(to: Path | int) -> AsyncIterator[Peer]:
+    """A peer of a unix socket or of a port of this machine; it has sent nothing yet."""
+    if isinstance(to, Path):
+        stream = await trio.open_unix_socket(str(to))
+    else:
+        stream = await trio.open_tcp_stream("127.0.0.1", to)
+    async with stream:
         yield Peer(stream)

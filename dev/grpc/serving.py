@@ -10,9 +10,7 @@ from typing import Any
 import trio
 
 from trio_npu_dra.kit.grpc import (
-    DEFAULT_LIMITS,
     Channel,
-    Limits,
     Route,
     Send,
     Service,
@@ -41,13 +39,12 @@ async def serving(
     services: Sequence[Service],
     *,
     grace_seconds: float = 0,
-    limits: Limits = DEFAULT_LIMITS,
 ) -> AsyncIterator[tuple[Channel, trio.CancelScope]]:
     """A server and a channel to it; cancelling the scope stops the server and only that."""
 
     async def run() -> None:
         with stop:
-            await serve(listener, services, grace_seconds=grace_seconds, limits=limits)
+            await serve(listener, services, grace_seconds=grace_seconds)
 
     listener, stop = listen_unix(path), trio.CancelScope()
     with trio.fail_after(20):

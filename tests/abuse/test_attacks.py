@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dev.abuse.attacks import API, END, HTTP, PLANTS, RPC, SPOILS, Attack, Plant, as_async
+from dev.abuse.attacks import API, END, HTTP, PLANTS, SPOILS, Attack, Plant, as_async
 from dev.abuse.file_attacks import no_records_folder
 from dev.abuse.measure import Outcome, measure
 from dev.abuse.node import open_node
@@ -69,7 +69,7 @@ def flaws(outcome: Outcome) -> list[str]:
     return [flaw for flaw in found if flaw]
 
 
-@pytest.mark.parametrize("attacks", [HTTP, RPC, API], ids=["http", "rpc", "api"])
+@pytest.mark.parametrize("attacks", [HTTP, API], ids=["http", "api"])
 async def test_claims_are_served_beside_attacks(rig: Rig, attacks: Sequence[Attack]) -> None:
     """One daemon survives all attacks, one after another."""
     async with opened(rig) as node:

@@ -13,8 +13,8 @@ import trio
 
 from dev.cluster.binaries import grpc_peer
 from dev.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
-from dev.rig.waiting import until
-from tests.grpc.test_peers import FOUR_MIB, METHODS, ROOMY, answering
+from dev.rig.waiting import listens, until
+from tests.grpc.test_peers import METHODS, MUCH, answering
 from trio_npu_dra.kit.grpc import (
     Channel,
     RpcError,
@@ -66,7 +66,7 @@ async def test_its_client_calls_our_server_in_all_ways(program: Path, path: Path
         HOLD.handled_by(hold),
         REFUSE.handled_by(refuse),
     ]
-    async with serving(path, services, limits=ROOMY):
+    async with serving(path, services):
         await trio.run_process([program, "call", path, *NAMES])
         for each in held:
             await each.cancelled.wait()
@@ -82,7 +82,7 @@ async def its_server(
             serve = partial(trio.run_process, stdout=subprocess.PIPE, check=False)
             process: trio.Process = await nursery.start(serve, [program, "serve", path, *NAMES])
             assert process.stdout is not None
-            await until(path.exists)
+            await until(lambda: listens(path))
             async with open_channel(path) as channel:
                 yield channel, process.stdout
             nursery.cancel_scope.cancel()
@@ -124,7 +124,7 @@ async def test_our_client_calls_its_server_in_all_ways(program: Path, path: Path
             request = RegistrationStatus(error=text)
             assert (await channel.unary(ECHO, request, timeout_seconds=30)).name == text
 
-        await ask(FOUR_MIB)
+        await ask(MUCH)
         async with trio.open_nursery() as nursery:
             for number in range(1000):
                 nursery.start_soon(ask, str(number))

@@ -20,7 +20,6 @@ from grpclib.exceptions import GRPCError, StreamTerminatedError
 from dev.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
 from trio_npu_dra.kit.grpc import (
     Channel,
-    Limits,
     Route,
     RpcError,
     Send,
@@ -43,8 +42,8 @@ METHODS = [
     for method in vars(module).values()
     if isinstance(method, UnaryMethod | StreamMethod)
 ]
-FOUR_MIB = "x" * (4 << 20)
-ROOMY = Limits(message_bytes=5 << 20, half_sent_bytes=10 << 20)
+MUCH = "x" * ((4 << 20) - 16)
+"""As much as gRPC lets a message have by default, without its head."""
 
 
 class Talk:
@@ -236,12 +235,12 @@ async def test_grpclibs_client_sends_and_gets_much(
         echo_it = grpclib.client.UnaryUnaryMethod(
             channel, ECHO.path, RegistrationStatus, PluginInfo
         )
-        assert (await echo_it(RegistrationStatus(error=FOUR_MIB))).name == FOUR_MIB
+        assert (await echo_it(RegistrationStatus(error=MUCH))).name == MUCH
         texts = [str(number) for number in range(1000)]
         replies = await asyncio.gather(*map(echo_it, said(*texts)))
         assert [reply.name for reply in replies] == texts
 
-    async with serving(path, [ECHO.handled_by(echo)], limits=ROOMY):
+    async with serving(path, [ECHO.handled_by(echo)]):
         await call(much)
 
 
@@ -344,7 +343,16 @@ async def test_our_client_sends_and_gets_much(portal: BlockingPortal, path: Path
         assert (await channel.unary(ECHO, request, timeout_seconds=30)).name == text
 
     async with grpclibs_server(portal, path, ECHO.handled_by(echo_it)) as channel:
-        await ask(channel, FOUR_MIB)
+        await ask(channel, MUCH)
         async with trio.open_nursery() as nursery:
             for number in range(1000):
                 nursery.start_soon(ask, channel, str(number))
+
+
+async def test_our_client_reads_what_came_before_a_reset(path: Path) -> None:
+    """Then it learns of the reset."""
+    method = StreamMethod("/test.Talk/give_up", RegistrationStatus, PluginInfo)
+    async with serving(path, [Talk()]) as (channel, _), channel.stream(method, HELLO) as replies:
+        assert (await anext(replies)).name == "once"
+        with pytest.raises(RpcError, match="UNAVAILABLE"):
+            await anext(replies)

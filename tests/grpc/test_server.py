@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from functools import partial
 from pathlib import Path
 
+import h2.events
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from dev.grpc.peer import connected
 from dev.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
 from trio_npu_dra.kit.grpc import (
-    DEFAULT_LIMITS,
     RpcError,
     Send,
     Status,
     open_channel,
 )
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
+from trio_npu_dra.kit.grpc.client import REPLY_BYTES
+from trio_npu_dra.kit.grpc.server import LOCAL
 
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 """The beginning of an HTTP/2 client: the preface and an empty SETTINGS frame."""
@@ -141,7 +145,7 @@ async def test_an_unknown_method_is_unimplemented(path: Path) -> None:
 
 async def test_a_request_beyond_the_limit_is_refused_unread(path: Path) -> None:
     """A larger request gets RESOURCE_EXHAUSTED; the connection serves the next call."""
-    large = RegistrationStatus(error="x" * DEFAULT_LIMITS.message_bytes)
+    large = RegistrationStatus(error="x" * LOCAL.message_bytes)
     async with serving(path, [ECHO.handled_by(echo)]) as (channel, _):
         with pytest.raises(RpcError) as caught:
             await channel.unary(ECHO, large, timeout_seconds=5)
@@ -151,14 +155,51 @@ async def test_a_request_beyond_the_limit_is_refused_unread(path: Path) -> None:
 
 async def test_large_messages_pass_up_to_the_limit(path: Path) -> None:
     """A message larger than a frame and than a window arrives whole, both ways."""
-    text = "x" * (DEFAULT_LIMITS.message_bytes - 16)
+    text = "x" * (LOCAL.message_bytes - 16)
 
     async def repeat(request: RegistrationStatus) -> PluginInfo:
-        return PluginInfo(name=request.error * 10)
+        return PluginInfo(name=request.error * 3)
 
     async with serving(path, [ECHO.handled_by(repeat)]) as (channel, _):
         reply = await channel.unary(ECHO, RegistrationStatus(error=text), timeout_seconds=10)
-    assert reply.name == text * 10
+    assert reply.name == text * 3
+
+
+async def test_a_reply_beyond_the_limit_is_refused_unread(path: Path) -> None:
+    """It ends only its own call."""
+
+    async def repeat(request: RegistrationStatus) -> PluginInfo:
+        return PluginInfo(name=request.error * REPLY_BYTES)
+
+    async with serving(path, [ECHO.handled_by(repeat)]) as (channel, _):
+        with pytest.raises(RpcError, match="RESOURCE_EXHAUSTED"):
+            await channel.unary(ECHO, RegistrationStatus(error="x"), timeout_seconds=10)
+        empty = await channel.unary(ECHO, RegistrationStatus(), timeout_seconds=10)
+    assert empty.name == ""
+
+
+async def test_a_request_that_is_reset_reaches_no_handler(path: Path) -> None:
+    """Its bytes do not count any longer: more than a window of such requests gets through."""
+    asked = list[str]()
+
+    async def note(request: RegistrationStatus) -> PluginInfo:
+        asked.append(request.error)
+        return await echo(request)
+
+    async with serving(path, [ECHO.handled_by(note)]), connected(path) as peer:
+        for _ in range(10):
+            number = peer.call(data=b"\0\0\1\0\0" + b"x" * 16_000, end=False)
+            peer.h2.reset_stream(number)
+            window = peer.h2.outbound_flow_control_window
+            while window < 32_000:
+                await peer.until(h2.events.WindowUpdated)
+                window = peer.h2.outbound_flow_control_window
+            await peer.flush()
+        peer.h2.reset_stream(peer.call())  # whole, and reset before it is answered
+        await peer.flush()
+        peer.call()
+        assert await peer.status() is Status.OK
+    assert asked == ["hello"]
 
 
 @pytest.mark.parametrize(
@@ -170,14 +211,17 @@ async def test_large_messages_pass_up_to_the_limit(path: Path) -> None:
     ],
     ids=["HTTP/1.1", "header bytes"],
 )
-async def test_bad_frames_cost_only_their_connection(path: Path, nonsense: bytes) -> None:
-    """Whatever a peer sends, its connection ends and the others are served."""
+async def test_bad_frames_cost_only_their_connection(
+    path: Path, caplog: pytest.LogCaptureFixture, nonsense: bytes
+) -> None:
+    """Whatever peers send, their connections end, with one log line, and the others are served."""
     async with serving(path, [ECHO.handled_by(echo)]) as (channel, _):
-        stream = await trio.open_unix_socket(str(path))
-        async with stream:
-            await stream.send_all(nonsense)
-            while await stream.receive_some():
-                pass
+        for _ in range(3):
+            async with await trio.open_unix_socket(str(path)) as stream:
+                await stream.send_all(nonsense)
+                while await stream.receive_some():
+                    pass
+        assert caplog.messages == ["gRPC connection closed"]
         assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"
 
 
@@ -216,3 +260,26 @@ async def test_leaving_a_stream_cancels_its_handler(path: Path) -> None:
         async with channel.stream(WATCH, HELLO) as replies:
             assert (await anext(replies)).name == "hello"
         await held.cancelled.wait()
+
+
+async def test_a_server_without_descriptors_accepts_again(
+    mock_clock: MockClock, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Peers that came in the meantime are served a second after there is room."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving(path, [ECHO.handled_by(echo)]) as (channel, _):
+        spare = os.open(os.devnull, os.O_RDONLY)  # the lowest that is free
+        os.close(spare)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (spare + 1, hard))
+        try:
+            async with connected(path) as peer:  # this has taken it
+                await peer.flush()
+                await wait_all_tasks_blocked(0.01)
+                assert "cannot accept gRPC connections" in caplog.text
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                mock_clock.jump(2)
+                peer.call()
+                assert await peer.status() is Status.OK
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert (await channel.unary(ECHO, HELLO, timeout_seconds=5)).name == "hello"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
+import h2.events
 import pytest
 import trio
 from grpclib.exceptions import StreamTerminatedError
@@ -13,7 +13,6 @@ from trio.testing import wait_all_tasks_blocked
 
 from dev.grpc.peer import connected
 from dev.grpc.serving import ECHO, WATCH, Held, serving
-from tests.grpc.test_limits import TIGHT
 from trio_npu_dra.kit.grpc import RpcError, Send, Status
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 from trio_npu_dra.kit.grpc.stream import STATUS_TEXT_LIMIT
@@ -23,6 +22,7 @@ class Endless:
     """A handler that sends until it is cancelled, and reports its end."""
 
     def __init__(self) -> None:
+        self.sent = 0
         self.begun = trio.Event()
         self.ended = trio.Event()
 
@@ -31,24 +31,29 @@ class Endless:
         try:
             while True:
                 await send(PluginInfo(name="x" * (16 << 10)))
+                self.sent += 1
                 self.begun.set()
         finally:
             self.ended.set()
 
 
-@pytest.mark.parametrize("window", [0, 1 << 30], ids=["closed window", "full socket"])
-async def test_a_peer_that_does_not_read_is_cut_off(path: Path, window: int) -> None:
-    """That holds whether the peer closes its window or leaves its socket full."""
+@pytest.mark.parametrize("window", [1 << 15, 1 << 30], ids=["small window", "full socket"])
+async def test_a_handler_is_as_slow_as_its_reader(path: Path, window: int) -> None:
+    """It waits while its peer does not read, goes on as it reads, and ends when it hangs up."""
     endless = Endless()
-    async with (
-        serving(path, [WATCH.handled_by(endless)], limits=TIGHT._replace(reply_seconds=0.05)),
-        connected(path) as peer,
-    ):
-        peer.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window})
-        if window:
-            peer.h2.increment_flow_control_window(window)
-        peer.call(WATCH.path)
-        await peer.flush()
+    async with serving(path, [WATCH.handled_by(endless)]):
+        async with connected(path) as peer:
+            peer.h2.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window})
+            peer.h2.increment_flow_control_window(1 << 30)
+            peer.call(WATCH.path)
+            await peer.flush()
+            await endless.begun.wait()
+            await wait_all_tasks_blocked(0.01)
+            before = endless.sent
+            assert before < 1_000
+            while endless.sent == before:
+                data = await peer.until(h2.events.DataReceived)
+                peer.h2.acknowledge_received_data(data.flow_controlled_length, data.stream_id)
         await endless.ended.wait()
 
 
@@ -61,16 +66,20 @@ async def test_a_peer_that_reads_no_refusal_gets_no_more_of_them(path: Path) -> 
         begun += 1
         raise RpcError(Status.ABORTED, f"{begun} {'x' * STATUS_TEXT_LIMIT}")
 
+    async def call_on() -> None:
+        for _ in range(3_000):
+            peer.call()
+            await peer.stream.send_all(peer.h2.data_to_send())
+
     async with (
-        serving(path, [ECHO.handled_by(refuse)]) as (_, stop),
+        serving(path, [ECHO.handled_by(refuse)]),
         connected(path) as peer,
+        trio.open_nursery() as nursery,
     ):
-        with suppress(trio.BrokenResourceError):
-            for _ in range(3_000):
-                peer.call()
-                await peer.stream.send_all(peer.h2.data_to_send())
-        stop.cancel()
-    assert begun < 1_000
+        nursery.start_soon(call_on)
+        await wait_all_tasks_blocked(0.01)
+        nursery.cancel_scope.cancel()
+    assert 0 < begun < 1_000
 
 
 async def test_a_handler_in_a_shield_learns_that_its_peer_has_gone(path: Path) -> None:

@@ -18,13 +18,11 @@ class Line:
         path: The socket that it listens on.
         target: The socket behind it.
         accepted: How many connections there were.
-        refused: How many of them, the first ones, it closes immediately.
     """
 
     path: Path
     target: Path
     accepted: int = 0
-    refused: int = 0
     _open: set[trio.CancelScope] = field(default_factory=set)
 
     async def serve(
@@ -47,9 +45,6 @@ class Line:
 
     async def _pass_on(self, near: trio.SocketStream) -> None:
         self.accepted += 1
-        if self.accepted <= self.refused:
-            await near.aclose()
-            return
         with trio.CancelScope() as scope:
             self._open.add(scope)
             async with (

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
+import h2.events
 import pytest
 
+from dev.grpc.peer import Peer, connected, on_the_wire
 from dev.rig.waiting import until
 from tests.claims.node import DRIVER, POOL, NodeOnDisk
 from tests.kubelet.site import A_PREPARED, CLAIM_A, Site, prepared, running
 from trio_npu_dra.kit.base.health import HealthState
-from trio_npu_dra.kit.grpc import RpcError, methods, open_channel
+from trio_npu_dra.kit.grpc import Status, methods
 from trio_npu_dra.kit.grpc._generated.grpc.health.v1 import (
     HealthCheckRequest,
     HealthCheckResponse,
@@ -32,7 +34,6 @@ from trio_npu_dra.lab.standins.kubelet import (
 
 SERVING = HealthCheckResponseServingStatus.SERVING
 NOT_SERVING = HealthCheckResponseServingStatus.NOT_SERVING
-Check = Callable[[HealthCheckRequest], Awaitable[HealthCheckResponse]]
 
 
 @pytest.mark.parametrize(
@@ -79,8 +80,8 @@ async def test_health_reaches_the_kubelet_as_it_changes(
 
 
 @asynccontextmanager
-async def probed(site: Site) -> AsyncIterator[Check]:
-    """What a probe calls."""
+async def probed(site: Site) -> AsyncIterator[Peer]:
+    """A probe that has connected."""
     live = partial(silent_sockets, service=site.service, registration=site.registration)
 
     async def ready() -> tuple[str, ...]:
@@ -88,40 +89,42 @@ async def probed(site: Site) -> AsyncIterator[Check]:
 
     probes = Probes(live=live, ready=ready)
     port: int = await site.nursery.start(serve_probes, 0, probes)
-    async with open_channel(("127.0.0.1", port)) as channel:
-        yield partial(channel.unary, methods.CHECK_V1, timeout_seconds=5)
+    async with connected(port) as probe:
+        yield probe
 
 
-@pytest.mark.parametrize(("refused", "silent"), [(1, 0), (2, 1)])
-async def test_a_probe_whose_connection_made_room_for_another_connects_again(
-    node: NodeOnDisk, refused: int, silent: int
-) -> None:
-    """It connects again only once: a socket that keeps hanging up counts as silent."""
-    async with running(node) as site:
-        site.line.refused = refused
-        found = await silent_sockets(service=site.line.path, registration=site.registration)
-    assert len(found) == silent
+def ask(probe: Peer, service: str) -> None:
+    """Begin a call of the probe."""
+    probe.call(methods.CHECK_V1.path, on_the_wire(HealthCheckRequest(service=service)))
+
+
+async def answer(probe: Peer, service: str = "") -> HealthCheckResponseServingStatus:
+    """What the probe is told about a service."""
+    ask(probe, service)
+    reply = await probe.until(h2.events.DataReceived)
+    assert reply.data is not None
+    return HealthCheckResponse.parse(reply.data[5:]).status
 
 
 @pytest.mark.parametrize("socket", ["service", "registration"])
 async def test_a_probe_tells_whether_both_sockets_answer(node: NodeOnDisk, socket: str) -> None:
     """SERVING while both are there, NOT_SERVING once one is gone, NOT_FOUND for other services."""
-    async with running(node) as site, probed(site) as check:
-        assert (await check(HealthCheckRequest())).status == SERVING
-        assert (await check(HealthCheckRequest(service="liveness"))).status == SERVING
-        with pytest.raises(RpcError, match="NOT_FOUND"):
-            await check(HealthCheckRequest(service="nobody"))
+    async with running(node) as site, probed(site) as probe:
+        for service in ("", "liveness"):
+            assert await answer(probe, service) == SERVING
+            assert await probe.status() is Status.OK
+        ask(probe, "nobody")
+        assert await probe.status() is Status.NOT_FOUND
         stop = site.stop_service if socket == "service" else site.stop_registration
         stop.cancel()
         await until(lambda: not getattr(site, socket).exists())
-        assert (await check(HealthCheckRequest())).status == NOT_SERVING
+        assert await answer(probe) == NOT_SERVING
 
 
 async def test_a_probe_tells_readiness_apart(node: NodeOnDisk) -> None:
     """Alive is not ready: `readiness` is the answer of its own probe."""
-    ready = HealthCheckRequest(service="readiness")
-    async with running(node) as site, probed(site) as check:
-        assert (await check(ready)).status == NOT_SERVING
-        assert (await check(HealthCheckRequest())).status == SERVING
+    async with running(node) as site, probed(site) as probe:
+        assert await answer(probe, "readiness") == NOT_SERVING
+        assert await answer(probe) == SERVING
         async with open_kubelet(site.registration):
-            assert (await check(ready)).status == SERVING
+            assert await answer(probe, "readiness") == SERVING

@@ -111,7 +111,7 @@ func call(socket string, methods []string) error {
 	err = errors.Join(
 		c.unary(ctx, "/test.Test/None", nil, codes.Unimplemented),
 		c.unary(ctx, "/test.Test/Refuse", text("hello"), codes.NotFound),
-		c.unary(ctx, "/test.Test/Echo", text(strings.Repeat("x", 4<<20)), codes.OK),
+		c.unary(ctx, "/test.Test/Echo", text(strings.Repeat("x", 4<<20-16)), codes.OK),
 	)
 	late, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	err = errors.Join(err, c.unary(late, "/test.Test/Hold", text("late"), codes.DeadlineExceeded))

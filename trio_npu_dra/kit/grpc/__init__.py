@@ -11,7 +11,6 @@ from __future__ import annotations
 from grpclib.const import Status
 
 from trio_npu_dra.kit.grpc.client import Channel, Incoming, open_channel
-from trio_npu_dra.kit.grpc.limits import DEFAULT_LIMITS, Limits
 from trio_npu_dra.kit.grpc.server import serve
 from trio_npu_dra.kit.grpc.service import (
     Route,
@@ -32,10 +31,8 @@ from trio_npu_dra.kit.grpc.sockets import (
 from trio_npu_dra.kit.grpc.stream import Stream
 
 __all__ = [
-    "DEFAULT_LIMITS",
     "Channel",
     "Incoming",
-    "Limits",
     "Listener",
     "Route",
     "RpcError",

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-import math
 import socket
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeAlias, TypeVar, cast
 
 import h2.config
 import h2.connection
-import h2.errors
+import h2.events
 import h2.exceptions
 import trio
+from betterproto2 import Message
+from grpclib.const import Status
 from grpclib.exceptions import StreamTerminatedError
+from h2.errors import ErrorCodes
 
-READ_BYTES: Final = 64 << 10
+from trio_npu_dra.kit.grpc.messages import PREFIX, parse
+from trio_npu_dra.kit.grpc.service import RpcError
+
+MessageT = TypeVar("MessageT", bound=Message)
+Headers: TypeAlias = list[tuple[str, str]]
+
+READ_BYTES: Final = 4 << 10
+"""Of one connection before others get their turn: a call, or 240 pings."""
+
+TABLE_BYTES: Final = 4096
+"""Size of the header table that we keep for a peer, HTTP/2's default; a peer may ask for 4 GiB."""
 
 
-class Protocol(h2.connection.H2Connection):
-    """HTTP/2 without checks of headers: each side checks those that it reads.
+class StreamEnded(StreamTerminatedError):
+    """Nothing can be sent on the stream: its peer has reset it, or the connection has ended."""
 
-    It remembers 1,000 streams that have ended; h2 alone remembers 65,536, each with its own entry.
-    """
+
+class _Protocol(h2.connection.H2Connection):
+    """HTTP/2 with the settings of grpclib; h2 alone remembers 65,536 streams that have ended."""
 
     MAX_CLOSED_STREAMS = 1000
 
@@ -29,7 +42,7 @@ class Protocol(h2.connection.H2Connection):
         super().__init__(
             h2.config.H2Configuration(
                 client_side=is_client,
-                header_encoding="ascii" if is_client else None,
+                header_encoding="ascii",
                 validate_inbound_headers=False,
                 validate_outbound_headers=False,
                 normalize_inbound_headers=False,
@@ -37,51 +50,83 @@ class Protocol(h2.connection.H2Connection):
             )
         )
 
-    def end(self) -> None:
-        """Receive nothing any more: h2's table of methods is a reference cycle, of 14 KiB."""
-        self._frame_dispatch_table.clear()
-
-
-class StreamEnded(StreamTerminatedError):
-    """Nothing can be sent on the stream: its peer has reset it, or the connection has ended."""
-
 
 class Connection:
     """A connection.
 
     Args:
         peer: Connected; does not block.
-        protocol: Its side of HTTP/2, which has sent its greeting to `flush`.
+        is_client: Whether this side calls.
 
     Attributes:
         h2: The protocol.
+        calls: Those that have begun and not ended, by the number of their stream.
+        is_open: Whether neither side has said goodbye.
     """
 
-    def __init__(self, peer: socket.socket, protocol: Protocol) -> None:
-        self.h2 = protocol
+    def __init__(self, peer: socket.socket, *, is_client: bool) -> None:
+        self.h2 = _Protocol(is_client=is_client)
+        self.calls: dict[int, Call] = {}
+        self.is_open = True
+        self._has_settings = False
         self._peer = peer
-        self._is_closed = False
         self._unsent = bytearray()
         self._has_unsent = trio.Event()
-        self._room = trio.lowlevel.ParkingLot()
-        self._waiting: dict[object, float] = {}  # since when, the oldest first
+        self._changed = trio.Event()
+        self.h2.initiate_connection()
+        self.flush()
 
     @property
-    def blocked_since(self) -> float:
-        """Since when the peer does not read what we send; infinity if it does."""
-        return next(iter(self._waiting.values()), math.inf)
+    def has_room(self) -> bool:
+        """Whether the peer has said that one more call of ours may begin."""
+        most = self.h2.remote_settings.max_concurrent_streams
+        return self._has_settings and self.h2.open_outbound_streams < most
 
-    async def receive(self) -> bytes:
-        """What the peer sends next; nothing once it has hung up, or this side has."""
-        while not self._is_closed:
+    async def receive(self) -> list[h2.events.Event]:
+        """What the peer does next; nothing once it has hung up or said goodbye.
+
+        Raises:
+            Exception: It has sent what is no HTTP/2; h2 raises many types.
+        """
+        while self.is_open:
+            await trio.lowlevel.wait_readable(self._peer)
             try:
-                await trio.lowlevel.wait_readable(self._peer)
-                return self._peer.recv(READ_BYTES)
+                data = self._peer.recv(READ_BYTES)
             except BlockingIOError:
                 continue
-            except (OSError, trio.ClosedResourceError):
+            except OSError:
                 break
-        return b""
+            if not data:
+                break
+            events = self.h2.receive_data(data)
+            self.flush()
+            if events:
+                return events
+        return []
+
+    def handle(self, event: h2.events.Event) -> None:
+        """Do what every side does about an event."""
+        match event:
+            case h2.events.RemoteSettingsChanged():
+                self._has_settings = True
+                encoder = self.h2.encoder
+                if encoder.header_table_size > TABLE_BYTES:  # noqa: PLR1730 - else it would hide a change
+                    encoder.header_table_size = TABLE_BYTES
+                self.wake()
+            case h2.events.WindowUpdated() | h2.events.StreamEnded() | h2.events.StreamReset():
+                self.wake()
+            case h2.events.ConnectionTerminated():
+                self.is_open = False
+        if call := self.calls.get(getattr(event, "stream_id", None) or 0):
+            match event:
+                case h2.events.ResponseReceived() | h2.events.TrailersReceived():
+                    call.headers.update(cast("Headers", event.headers))
+                case h2.events.DataReceived():
+                    call.feed(event.data, event.flow_controlled_length)
+                case h2.events.StreamEnded():
+                    call.end()
+                case h2.events.StreamReset():
+                    call.lose("the peer has reset the call")
 
     def flush(self) -> None:
         """Send what h2 has to send; `keep_sending` sends what the peer does not take now."""
@@ -95,93 +140,79 @@ class Connection:
         while True:
             await self._has_unsent.wait()
             self._has_unsent = trio.Event()
-            self._waiting[self] = trio.current_time()
             while self._unsent:
                 with suppress(trio.ClosedResourceError):
                     await trio.lowlevel.wait_writable(self._peer)
                 self._send()
-            del self._waiting[self]
-            self.wake_senders()
+            self.wake()
 
-    async def until_taken(self) -> None:
-        """Wait until the peer has taken all that was sent; at once, if it has."""
-        mark = object()
-        try:
-            while self._unsent:
-                self._waiting.setdefault(mark, trio.current_time())
-                await self._room.park()
-        finally:
-            self._waiting.pop(mark, None)
-
-    async def send_data(self, stream: int, data: bytes, *, end: bool = False) -> None:
-        """Send data as fast as the peer reads it; `flush` sends the last part.
-
-        Args:
-            stream: The number of the stream.
-            data: Not empty.
-            end: Whether it ends our side of the stream.
-
-        Raises:
-            StreamEnded: There is no such stream any more.
-        """
-        mark, sent = object(), 0
-        try:
-            while sent < len(data):
-                room = 0 if self._unsent else self.h2.local_flow_control_window(stream)
-                size = min(room, self.h2.max_outbound_frame_size, len(data) - sent)
-                if size > 0:
-                    if sent:
-                        self.flush()
-                    part, sent = data[sent : sent + size], sent + size
-                    self.h2.send_data(stream, part, end_stream=end and sent == len(data))
-                else:
-                    self._waiting.setdefault(mark, trio.current_time())
-                    self.flush()
-                    await self._room.park()
-        except h2.exceptions.ProtocolError as error:
-            raise StreamEnded(str(error)) from error
-        finally:
-            self._waiting.pop(mark, None)
-
-    def send_headers(self, stream: int, headers: list[tuple[str, str]], *, end: bool) -> None:
-        """Begin or end a stream; `flush` sends it.
-
-        Raises:
-            StreamEnded: There is no such stream any more.
-        """
-        try:
-            self.h2.send_headers(stream, headers, end_stream=end)
-        except h2.exceptions.ProtocolError as error:
-            raise StreamEnded(str(error)) from error
-
-    def wake_senders(self) -> None:
-        """Let those look who wait to send: a window has grown, or a stream has ended."""
-        self._room.unpark_all()
+    async def until_sent(self) -> None:
+        """Wait until the peer has taken all that was sent."""
+        while self._unsent:
+            await self._changed.wait()
 
     async def until_change(self) -> None:
-        """Wait until `wake_senders`."""
-        await self._room.park()
+        """Wait until a window has grown, a call has ended, or the like."""
+        await self._changed.wait()
 
-    def reset(self, stream: int, code: h2.errors.ErrorCodes) -> None:
-        """End a stream at once; one that has ended is fine."""
+    def wake(self) -> None:
+        """Let those look again who wait for a change."""
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def send_headers(self, call: Call, headers: Headers, *, end: bool) -> None:
+        """Begin or end a call; `flush` or `send_data` sends it.
+
+        Raises:
+            StreamEnded: There is no such stream any more.
+        """
+        try:
+            self.h2.send_headers(call.number, headers, end_stream=end)
+        except h2.exceptions.ProtocolError as error:
+            raise StreamEnded(str(error)) from error
+
+    async def send_data(self, call: Call, data: bytes, *, end: bool = False) -> None:
+        """Send data as fast as the peer reads it; *end* ends our side of the stream.
+
+        Raises:
+            StreamEnded: There is no such stream any more.
+        """
+        at = 0
+        while at < len(data):
+            if call.is_lost:
+                raise StreamEnded("the peer has ended the call")
+            try:
+                room = 0 if self._unsent else self.h2.local_flow_control_window(call.number)
+                size = min(room, self.h2.max_outbound_frame_size, len(data) - at)
+                if size > 0:
+                    part, at = data[at : at + size], at + size
+                    self.h2.send_data(call.number, part, end_stream=end and at == len(data))
+            except h2.exceptions.ProtocolError as error:
+                raise StreamEnded(str(error)) from error
+            self.flush()
+            if size <= 0:
+                await self._changed.wait()
+
+    def reset(self, call: Call, code: ErrorCodes) -> None:
+        """End a call at once; one that both sides have ended is fine."""
         with suppress(h2.exceptions.ProtocolError):
-            self.h2.reset_stream(stream, code)
+            self.h2.reset_stream(call.number, code)
         self.flush()
 
-    def say_goodbye(self, code: h2.errors.ErrorCodes) -> None:
-        """Send GOAWAY, as far as the peer reads."""
-        self.h2.close_connection(code)
+    def close(self, code: ErrorCodes = ErrorCodes.NO_ERROR, reason: str = "") -> None:
+        """Say goodbye, as far as the peer reads, and close the socket; its calls are lost."""
+        if self._peer.fileno() < 0:
+            return
+        self.is_open = False
+        with suppress(h2.exceptions.ProtocolError):
+            self.h2.close_connection(code)
         self.flush()
-
-    def close(self) -> None:
-        """Close the socket; nothing more is sent."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._unsent.clear()
-            trio.lowlevel.notify_closing(self._peer)
-            self._peer.close()
-            self.h2.end()
-            self.wake_senders()
+        self._unsent.clear()
+        trio.lowlevel.notify_closing(self._peer)
+        self._peer.close()
+        for call in tuple(self.calls.values()):
+            call.lose(reason or "the connection was closed")
+        self.wake()
 
     def _send(self) -> None:
         try:
@@ -193,72 +224,97 @@ class Connection:
             self._unsent.clear()
 
 
-class Inbound:
-    """What the peer sends on one stream, until it is read.
-
-    The peer may send more once that is read, so a slow reader slows its peer down.
+class Call:
+    """A call; what the peer sends of it is kept until it is read, so a slow reader slows the peer.
 
     Args:
-        connection: The connection.
-        stream: The number of the stream.
+        connection: Its connection.
+        number: Of its HTTP/2 stream.
+        message_bytes: Limit of a message.
 
     Attributes:
-        is_whole: Whether the peer has ended it.
+        number: Of its HTTP/2 stream.
+        headers: What the peer's headers and trailers say.
+        is_lost: Whether the peer has reset it, or the connection has ended.
     """
 
-    def __init__(self, connection: Connection, stream: int) -> None:
-        self.is_whole = False
+    def __init__(self, connection: Connection, number: int, message_bytes: int) -> None:
+        self.number = number
+        self.headers: dict[str, str] = {}
+        self.is_lost = False
         self._connection = connection
-        self._stream = stream
+        self._message_bytes = message_bytes
         self._data = bytearray()
         self._unacknowledged = 0
-        self._is_closed = False
-        self._news = trio.lowlevel.ParkingLot()
+        self._is_whole = False
+        self._loss = ""
+        self._news = trio.Event()
+        connection.calls[number] = self
 
     def feed(self, data: bytes, window: int) -> None:
         """Take the data of a frame, which counts for *window* bytes."""
+        self._data += data
         self._unacknowledged += window
-        if self._is_closed:
-            self._acknowledge()
-        else:
-            self._data += data
-            self._news.unpark_all()
+        self._tell()
 
     def end(self) -> None:
-        """Note that the peer has ended it."""
-        self.is_whole = True
-        self._news.unpark_all()
+        """Note that the peer sends no more."""
+        self._is_whole = True
+        self._tell()
 
-    def close(self) -> None:
-        """Drop what was not read, and what may still come."""
-        self._is_closed = True
-        self._data.clear()
+    def lose(self, reason: str) -> None:
+        """Note that nothing more can be sent, and nothing comes."""
+        self.is_lost = True
+        if not self._is_whole:
+            self._loss = reason
+            self.end()
+
+    def close(self, code: ErrorCodes) -> None:
+        """Drop what was not read, and reset the call unless both sides have ended it."""
+        self._connection.calls.pop(self.number, None)
         self._acknowledge()
-        self._news.unpark_all()
+        self._connection.reset(self, code)
 
-    async def until_data(self) -> bool:
-        """Wait for data; False if none will come any more."""
-        while not self._data and not self._is_over:
-            await self._news.park()
-        return bool(self._data)
+    async def message(self, message_type: type[MessageT]) -> MessageT | None:
+        """Wait for the next message; None when the peer has ended its side.
 
-    async def read(self, size: int) -> bytes:
-        """Read just so many bytes; fewer, if the stream ends before."""
-        while len(self._data) < size and not self._is_over:
+        Raises:
+            RpcError: It is too large, no such message, or lost.
+        """
+        prefix = await self._read(PREFIX.size)
+        if not prefix:
+            return None
+        if len(prefix) == PREFIX.size:
+            is_compressed, size = PREFIX.unpack(prefix)
+            if is_compressed:
+                raise RpcError(Status.UNIMPLEMENTED, "compressed messages are not supported")
+            if size > self._message_bytes:
+                text = f"message of {size} bytes, the limit is {self._message_bytes}"
+                raise RpcError(Status.RESOURCE_EXHAUSTED, text)
+            body = await self._read(size)
+            if len(body) == size:
+                return parse(message_type, body)
+        raise RpcError(Status.INTERNAL, "the call ends within a message")
+
+    async def _read(self, size: int) -> bytes:
+        """Read just so many bytes; fewer, if the peer ends its side before."""
+        while len(self._data) < size and not self._is_whole:
             self._acknowledge()  # all that has come is wanted, and more
-            await self._news.park()
+            await self._news.wait()
+        if self._loss and len(self._data) < size:
+            raise RpcError(Status.UNAVAILABLE, self._loss)
         found = bytes(self._data[:size])
         del self._data[:size]
         if not self._data:
             self._acknowledge()
         return found
 
-    @property
-    def _is_over(self) -> bool:
-        return self.is_whole or self._is_closed
-
     def _acknowledge(self) -> None:
         if self._unacknowledged:
-            self._connection.h2.acknowledge_received_data(self._unacknowledged, self._stream)
+            self._connection.h2.acknowledge_received_data(self._unacknowledged, self.number)
             self._unacknowledged = 0
             self._connection.flush()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = trio.Event()

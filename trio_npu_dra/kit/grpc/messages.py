@@ -11,6 +11,9 @@ from functools import cache
 from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 from betterproto2 import Message
+from grpclib.const import Status
+
+from trio_npu_dra.kit.grpc.service import RpcError
 
 PREFIX: Final = struct.Struct(">?I")
 """Before each message: whether it is compressed, and its length."""
@@ -22,26 +25,15 @@ def parse(message_type: type[MessageT], body: bytes) -> MessageT:
     """Read a message.
 
     Raises:
-        ValueError: It is no message of that type.
+        RpcError: It is no message of that type.
     """
     try:
         message = message_type.parse(body)
     except Exception as error:  # boundary: betterproto2 raises half a dozen types for bad bytes
-        raise ValueError(repr(error)) from error
+        raise RpcError(Status.INTERNAL, f"the message does not parse: {error!r}") from error
     if flaw := _flaw(message):
-        raise ValueError(flaw)
+        raise RpcError(Status.INTERNAL, f"the message does not parse: {flaw}")
     return message
-
-
-def decode(data: bytes, message_type: type) -> Any:
-    """Read a message of betterproto2, or of protobuf as grpclib's own codec does.
-
-    Raises:
-        Exception: It is no message of that type.
-    """
-    if issubclass(message_type, Message):
-        return parse(message_type, data)
-    return message_type.FromString(data)  # type: ignore[attr-defined] # a message of protobuf
 
 
 def encode(message: Any, message_type: Any) -> bytes:

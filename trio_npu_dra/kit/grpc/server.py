@@ -1,67 +1,88 @@
-"""A gRPC server: connections in a nursery, a task for each call, stopped in order."""
+"""A gRPC server: connections in a nursery, a task for each call, stopped in order.
+
+Only root can connect to a unix socket, so a peer there may have as many connections as it likes,
+for as long as it likes. A TCP port is open to the node's network: its peers share a few
+connections, and their messages are small.
+"""
 
 from __future__ import annotations
 
 import errno
 import logging
+import math
+import socket
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
+import h2.events
 import trio
 from grpclib.const import Handler, Status
 from grpclib.exceptions import GRPCError
+from h2.errors import ErrorCodes
 
 from trio_npu_dra.kit.base import disk
-from trio_npu_dra.kit.grpc.connections import Answer, Connections, PeerConnection
-from trio_npu_dra.kit.grpc.http2 import StreamEnded
-from trio_npu_dra.kit.grpc.limits import DEFAULT_LIMITS, Limits
-from trio_npu_dra.kit.grpc.requests import Requests
+from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.grpc.http2 import Connection, Headers, StreamEnded
 from trio_npu_dra.kit.grpc.service import RpcError, Service
 from trio_npu_dra.kit.grpc.sockets import Listener
-from trio_npu_dra.kit.grpc.stream import Stream
+from trio_npu_dra.kit.grpc.stream import Peer, Stream
 
 log = logging.getLogger(__name__)
 
-CANCEL_SECONDS = 5.0
-"""How long a stopping server waits for cancelled handlers before it says so in the log."""
-
-ACCEPT_PAUSE_SECONDS = 1.0
+ACCEPT_PAUSE_SECONDS: Final = 1.0
 """Pause before accepting again when the process or the system has no room for a connection."""
+
+SECONDS_BETWEEN_LINES: Final = 60.0
+"""Time between two log lines about peers."""
 
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the peers of a socket may use.
+
+    Attributes:
+        connections: Open at once; one more displaces the oldest.
+        idle_seconds: How long a peer may neither send nor read.
+        message_bytes: Size of a request.
+    """
+
+    connections: int
+    idle_seconds: float
+    message_bytes: int
+
+
+LOCAL: Final = Limits(sys.maxsize, math.inf, 4 << 20)
+"""Of a unix socket; the size is gRPC's default."""
+
+NETWORK: Final = Limits(8, 30, 1 << 10)
+"""Of a TCP port, where probes ask: they connect, call once and leave."""
+
+
 async def serve(
-    listener: Listener,
-    services: Sequence[Service],
-    *,
-    grace_seconds: float = 0,
-    limits: Limits = DEFAULT_LIMITS,
+    listener: Listener, services: Sequence[Service], *, grace_seconds: float = 0
 ) -> None:
     """Answer calls until cancelled.
 
     When cancelled, it removes the listener's file, gives the unary calls in flight *grace_seconds*
-    to finish, cancels the others, waits for them and closes all connections.
+    to finish, closes all connections, and waits for the calls that this has cancelled.
 
     Args:
         listener: Where peers connect; it is closed at the end.
         services: Their methods are answered; all others are UNIMPLEMENTED.
         grace_seconds: How long a stop may wait for calls in flight.
-        limits: What peers may use.
     """
-    connections = Connections(limits)
-    calls = _Calls(services, Requests(limits))
+    server = _Server(services, LOCAL if listener.path else NETWORK)
     until_stopped = trio.CancelScope(shield=True)
 
     async def keep_serving() -> None:
         with until_stopped:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_accept, listener, connections, calls.answer, nursery)
-                while True:
-                    await trio.sleep(limits.look_seconds)
-                    connections.close_overdue(trio.current_time())
-                    calls.requests.refuse_late(trio.current_time())
+            async with trio.open_nursery() as connections:
+                await server.accept(listener.socket, connections)
 
     with listener.socket:
         async with trio.open_nursery() as nursery:
@@ -73,107 +94,118 @@ async def serve(
                     # Connected peers may call until the end; new ones cannot connect.
                     await disk.run(listener.withdraw)
                     with trio.move_on_after(grace_seconds):
-                        await calls.unary.none_left()
-                    connections.cancel_calls()
-                    with trio.move_on_after(CANCEL_SECONDS) as limit:
-                        await calls.unary.none_left()
-                        await calls.streams.none_left()
-                    if limit.cancelled_caught:
-                        log.warning(
-                            "cancelled handlers still clean up",
-                            extra={"after_seconds": CANCEL_SECONDS},
-                        )
-                    connections.close()
+                        await server.unary.wait_until(lambda count: not count)
                     until_stopped.cancel()
 
 
-async def _accept(
-    listener: Listener,
-    connections: Connections,
-    answer: Answer,
-    nursery: trio.Nursery,
-) -> None:
-    """Accept connections, one by one, each when there is a place for it."""
-    while True:
-        await trio.lowlevel.wait_readable(listener.socket)
-        await connections.place()
-        try:
-            accepted, address = listener.socket.accept()
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                log.warning("cannot accept gRPC connections", extra={"error": error.strerror})
-                await trio.sleep(ACCEPT_PAUSE_SECONDS)
-            continue  # its peer may have gone
-        accepted.setblocking(False)
-        connection = PeerConnection(accepted, address, connections, answer)
-        connections.add(connection)
-        nursery.start_soon(connection.run)
+class _Server:
+    """Attributes: `unary` is how many unary calls run."""
 
-
-class _InFlight:
-    """How many calls of one kind run now: one more for each `with` that is inside."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._none = trio.Event()
-
-    def __enter__(self) -> None:
-        self._count += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._count -= 1
-        if not self._count:
-            self._none.set()
-            self._none = trio.Event()
-
-    async def none_left(self) -> None:
-        while self._count:
-            await self._none.wait()
-
-
-class _Calls:
-    """The calls of one server."""
-
-    def __init__(self, services: Sequence[Service], requests: Requests) -> None:
-        self.requests = requests
-        self.unary = _InFlight()
-        self.streams = _InFlight()
+    def __init__(self, services: Sequence[Service], limits: Limits) -> None:
+        self.unary = Observable(0)
+        self._limits = limits
+        self._next_line = -math.inf
+        self._open: list[trio.CancelScope] = []  # of the connections, the oldest first
         self._handlers = {
             path: handler for service in services for path, handler in service.__mapping__().items()
         }
 
-    async def answer(self, peer: PeerConnection, call: Stream[Any, Any]) -> None:
-        """Run one call to its trailers."""
-        handler = self._handlers.get(call.path)
-        with suppress(StreamEnded):  # its peer has ended it
-            if flaw := call.flaw():
-                await call.refuse(*flaw)
-            elif handler is None:
-                await call.end(Status.UNIMPLEMENTED, "unknown method")
-            else:
-                try:
-                    await self._run(peer, call, handler)
-                except GRPCError as error:
-                    await call.end(error.status, error.message or "")
+    async def accept(self, listener: socket.socket, connections: trio.Nursery) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            try:
+                accepted, address = listener.accept()
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    self._warn("cannot accept gRPC connections", error)
+                    await trio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue  # its peer may have gone
+            accepted.setblocking(False)
+            if len(self._open) >= self._limits.connections:
+                self._open.pop(0).cancel()
+            scope = trio.CancelScope()
+            self._open.append(scope)
+            connections.start_soon(self._serve_peer, accepted, address, scope)
 
-    async def _run(self, peer: PeerConnection, call: Stream[Any, Any], handler: Handler) -> None:
+    async def _serve_peer(
+        self, accepted: socket.socket, address: Any, scope: trio.CancelScope
+    ) -> None:
+        connection = Connection(accepted, is_client=False)
+        with scope:
+            async with trio.open_nursery() as calls:
+                calls.start_soon(connection.keep_sending)
+                try:
+                    await self._read(connection, Peer(address), calls)
+                finally:
+                    # At once: its calls may clean up for long.
+                    connection.close()
+                    calls.cancel_scope.cancel()
+                    with suppress(ValueError):  # it was displaced
+                        self._open.remove(scope)
+
+    async def _read(self, connection: Connection, peer: Peer, calls: trio.Nursery) -> None:
+        """Begin calls until the peer hangs up, is silent for too long, or sends nonsense."""
+        try:
+            while True:
+                events: list[h2.events.Event] = []
+                with trio.move_on_after(self._limits.idle_seconds):
+                    await connection.until_sent()  # we read no more than the peer does
+                    events = await connection.receive()
+                if not events:
+                    return
+                for event in events:
+                    if isinstance(event, h2.events.RequestReceived):
+                        call = Stream[Any, Any](
+                            connection,
+                            event.stream_id,
+                            cast("Headers", event.headers),
+                            peer=peer,
+                            message_bytes=self._limits.message_bytes,
+                        )
+                        calls.start_soon(self._answer, call)
+                    connection.handle(event)
+        except Exception as error:  # noqa: BLE001 - h2 raises many types for bad bytes
+            self._warn("gRPC connection closed", error)
+            connection.close(getattr(error, "error_code", ErrorCodes.PROTOCOL_ERROR))
+
+    def _warn(self, what: str, error: Exception) -> None:
+        """Log a problem, at most once a minute: the network may reach the port."""
+        if trio.current_time() >= self._next_line:
+            self._next_line = trio.current_time() + SECONDS_BETWEEN_LINES
+            log.warning(what, extra={"error": repr(error)[:200]})
+
+    async def _answer(self, call: Stream[Any, Any]) -> None:
+        """Run one call to its trailers."""
+        try:
+            with suppress(StreamEnded):  # its peer has ended it
+                try:
+                    await self._run(call)
+                except GRPCError as error:
+                    call.finish(error.status, error.message or "")
+        finally:
+            call.close(ErrorCodes.NO_ERROR)
+
+    async def _run(self, call: Stream[Any, Any]) -> None:
         """Run a call; it counts as in flight once its request is whole.
 
         Raises:
             GRPCError: It was refused, or its handler chose this end.
         """
-        cardinality = handler.cardinality
-        call.begin(handler, self.requests.receive)
+        handler = self._handlers.get(call.path)
+        if handler is None:
+            raise RpcError(Status.UNIMPLEMENTED, "unknown method")
+        call.begin(handler)
         with call.scope:
-            if not cardinality.client_streaming:
+            if not handler.cardinality.client_streaming:
                 await call.receive_request()
             await trio.lowlevel.checkpoint_if_cancelled()  # the peer may have reset it meanwhile
-            with (
-                self.streams if cardinality.server_streaming else self.unary,
-                peer.answering(watch=cardinality.server_streaming),
-            ):
+            unary = 0 if handler.cardinality.server_streaming else 1
+            self.unary.set(self.unary.value + unary)
+            try:
                 await self._handle(call, handler)
-        if call.is_late:
+            finally:
+                self.unary.set(self.unary.value - unary)
+        if call.scope.cancelled_caught:
             raise RpcError(Status.DEADLINE_EXCEEDED, "the deadline of the call has passed")
 
     async def _handle(self, call: Stream[Any, Any], handler: Handler) -> None:
@@ -189,11 +221,9 @@ class _Calls:
         except Exception as error:
             log.exception("a gRPC handler failed", extra={"method": call.path})
             raise RpcError(Status.INTERNAL, f"bug in the driver: {error!r}") from error
-        # A shielded part of it may have run to its end after the call was cancelled, or late.
+        # A shielded part of it may have run to its end after the call was cancelled.
         await trio.lowlevel.checkpoint_if_cancelled()
-        if call.is_late:
-            return
         if call.lacks_reply:
             log.error("a gRPC handler sent no reply", extra={"method": call.path})
             raise RpcError(Status.INTERNAL, "bug in the driver: no reply")
-        await call.end(Status.OK, "")
+        call.finish(Status.OK, "")

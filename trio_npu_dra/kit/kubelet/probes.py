@@ -77,19 +77,11 @@ async def silent_sockets(*, service: Path, registration: Path) -> tuple[str, ...
     """Call both sockets side by side (an empty prepare on the service); return those that fail."""
     silent: list[str] = []
 
-    async def failure(socket: Path, method: UnaryMethod[Any, Any]) -> RpcError | None:
+    async def ask(name: str, socket: Path, method: UnaryMethod[Any, Any]) -> None:
         try:
             async with open_channel(socket) as channel:
                 await channel.unary(method, method.request(), timeout_seconds=CALL_SECONDS)
         except RpcError as error:
-            return error
-        return None
-
-    async def ask(name: str, socket: Path, method: UnaryMethod[Any, Any]) -> None:
-        error = await failure(socket, method)
-        if error is not None and error.status is Status.UNAVAILABLE:
-            error = await failure(socket, method)  # a flood may have displaced our connection
-        if error is not None:
             silent.append(f"the {name} socket does not answer: {error}")
 
     async with trio.open_nursery() as nursery:
