@@ -8,9 +8,8 @@ released, whichever instance writes next.
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import (
@@ -70,9 +69,9 @@ class FaultHistory:
         released: When a chip was released by hand last, by die id, in seconds since 1970.
     """
 
-    chips: Mapping[str, Mapping[int, CodeMemory]] = MappingProxyType({})
-    places: Mapping[str, str] = MappingProxyType({})
-    released: Mapping[str, float] = MappingProxyType({})
+    chips: Mapping[str, Mapping[int, CodeMemory]] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    released: Mapping[str, float] = field(default_factory=dict)
 
 
 class FaultFile:

@@ -1,8 +1,7 @@
 """One reading of a chip's health, and the agreement of several."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from trio_npu_dra.ascend.dcmi.types import Severity
@@ -27,7 +26,7 @@ class HealthSample:
         pending: Whether that is because the answer takes long: it may come.
     """
 
-    codes: Mapping[int, str] | None = MappingProxyType({})
+    codes: Mapping[int, str] | None = field(default_factory=dict)
     is_full: bool = False
     severity: Severity = Severity.WARNING
     gone: bool = False

@@ -6,7 +6,7 @@ lists of ascend-docker-runtime, and the files that its users add by hand, for wh
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -124,7 +124,7 @@ class Traits:
     has_super_pods: bool = False
     dies_of_module: int = 1
     split_key: Literal["board_id", "ai_cores"] | None = None
-    splits: Mapping[int | None, SplitTable] = MappingProxyType({})
+    splits: Mapping[int | None, SplitTable] = field(default_factory=dict)
     domain_links: frozenset[Link] = frozenset()
     ring_size: int | None = None
     boards_without_hccs: frozenset[int] = frozenset()

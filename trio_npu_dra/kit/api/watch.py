@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
 from typing import Generic, TypeVar, Unpack
@@ -34,7 +34,7 @@ class View(Generic[K]):
             or while the next one opens after a list.
     """
 
-    objects: Mapping[str, K] = MappingProxyType({})
+    objects: Mapping[str, K] = field(default_factory=dict)
     synced: bool = False
     stale_since: float | None = None
 
