@@ -93,8 +93,7 @@ def many_records(rig: Rig, count: int) -> Iterator[None]:
     _announce(rig)
     yield
     for number in range(count):
-        for suffix in ("json", "json.aside"):
-            _remove(record(rig, f"{number}.{suffix}"))
+        _remove(record(rig, f"{number}.json"))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dev.rig.boards import a3, die
 from dev.site.unhealthy_boards import board, fault, npu, separated
 from trio_npu_dra.agent.devices.taints import NETWORK, UNMONITORED
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind, SharedClaim
-from trio_npu_dra.agent.report.news import News, Reason, news, shared_news
+from trio_npu_dra.agent.report.news import News, Reason, news, record_news, shared_news
 from trio_npu_dra.ascend.dcmi.errors import IdUnknown, LibraryMissing, NotPermitted
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import FaultLevel
@@ -178,6 +178,11 @@ EVENTS: Final = {
         "Several pods use the claim, and its NPU is not shared. Give each pod a claim of its own, "
         "or share the NPU ([Share an NPU](../guides/share.md)).",
     ),
+    Reason.RECORD_SET_ASIDE: Told(
+        "the Node",
+        "The driver cannot read records of claims, because they are damaged or of another version "
+        "([Broken record](../reliability.md#broken-record)).",
+    ),
 }
 
 
@@ -200,7 +205,11 @@ def _news() -> list[News]:
     holder = Holder(kind=HolderKind.CLAIM, namespace="ml", name="train", uid="1")
     claim = SharedClaim(holder=holder, devices=("npu-3",), pods=("train-0", "train-1"))
     shared = shared_news(claim, well, ())
-    return [*(one for several in said for one in several), *([shared] if shared else [])]
+    records = record_news(
+        {"5f0c…": "version: 3 is of another version of the driver, this one knows 2"}
+    )
+    of_chips = (one for several in said for one in several)
+    return [*of_chips, *([shared] if shared else []), records]
 
 
 # --- errors --------------------------------------------------------------------------------------

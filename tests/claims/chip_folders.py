@@ -74,8 +74,8 @@ class PartitionedNode:
 
     def is_clean(self) -> bool:
         """Whether no claim has anything, and the driver has left nothing."""
-        left = [*self.disk.state_folder.glob("steps/*"), *self.disk.state_folder.glob("copies/*")]
-        return not (self.disk.record_uids() or self.disk.cdi_uids() or left)
+        locks = [*self.disk.state_folder.glob("steps/*")]
+        return not (self.disk.record_uids() or self.disk.cdi_uids() or locks)
 
 
 # --- chips that are folders ----------------------------------------------------------------------

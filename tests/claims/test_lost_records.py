@@ -26,14 +26,12 @@ async def test_without_a_boot_id_a_record_stays(two_claims: NodeOnDisk, lacks_it
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"version": 3, "claim": {"uid": "uid-a"}}'])
-@pytest.mark.parametrize("was_aside", [False, True])
 async def test_a_record_of_an_earlier_boot_that_cannot_be_read_is_forgotten_too(
-    two_claims: NodeOnDisk, content: str, was_aside: bool
+    two_claims: NodeOnDisk, content: str
 ) -> None:
     """Its claim may be gone, and the kubelet may have forgotten it."""
     spoil(two_claims, content)
-    if was_aside:
-        assert "may be in use" in (await prepare(two_claims, "c"))["c"]
+    assert "may be in use" in (await prepare(two_claims, "c"))["c"]
     two_claims.reboot()
 
     assert await prepare(two_claims, "c") == {"c": ""}
@@ -46,47 +44,37 @@ async def test_an_unreadable_record_that_may_be_of_this_boot_stays(
     """Somebody has written since, or it is not known when."""
     two_claims.reboot()
     assert await prepare(two_claims, "a") == {"a": ""}
-    aside = spoil(two_claims)
+    spoil(two_claims)
     lock = two_claims.state_folder / "serialize.lock"
     for mark in (lock.read_text(), "0123456789abcdef", "0123456789abcdef" + lock.read_text()[16:]):
         lock.write_text(mark)
         assert "may be in use" in (await prepare(two_claims, "c"))["c"]
     two_claims.boot_id_file.unlink()
     assert "may be in use" in (await prepare(two_claims, "c"))["c"]
-    assert aside.exists()
-
-
-async def test_a_record_of_an_earlier_boot_that_tells_of_a_vnpu_stays(
-    two_claims: NodeOnDisk,
-) -> None:
-    """The Ascend driver may have recreated it."""
-    aside = spoil(two_claims, '{"pieces": {"npu-2-vir05-1c-8g-0": {"vnpu": 100')
-    two_claims.reboot()
-    await prepare(two_claims, "b")
-    assert aside.exists()
 
 
 # --- records that cannot be read -----------------------------------------------------------------
 
 NEWER = (
     '{"version": 3, "claim": {"uid": "uid-a"}, "npus": ["npu-2"]}',
-    "version: 3 is of a newer driver, this one knows 2",
+    "version: 3 is of another version of the driver, this one knows 2",
 )
 BROKEN = ("\0" * 200, "the whole: Invalid JSON: expected value at line 1 column 1")
 
 
 def spoil(node: NodeOnDisk, content: str = BROKEN[0]) -> Path:
-    """Make a's record something else; where it will be set aside."""
-    (node.records_folder / "uid-a.json").write_text(content)
-    return node.records_folder / "uid-a.json.aside"
+    """Make a's record something else."""
+    path = node.records_folder / "uid-a.json"
+    path.write_text(content)
+    return path
 
 
 @pytest.mark.parametrize(("content", "problem"), [NEWER, BROKEN], ids=["newer", "broken"])
 async def test_an_unreadable_record_is_set_aside_and_its_npu_stays_guarded(
     two_claims: NodeOnDisk, caplog: pytest.LogCaptureFixture, content: str, problem: str
 ) -> None:
-    """Its pod may run. Others live on, and the record is kept as it is and shouted about once."""
-    aside = spoil(two_claims, content)
+    """Its pod may run. Others live on, and the record is kept as it is and named once."""
+    path = spoil(two_claims, content)
     two_claims.source.store(claim("d", result("npu-5")))
 
     assert await prepare(two_claims, "b", "d", "c") == {
@@ -97,9 +85,33 @@ async def test_an_unreadable_record_is_set_aside_and_its_npu_stays_guarded(
         f"node removes {two_claims.cdi_path('uid-a')}",
     }
 
-    assert aside.read_text() == content
-    assert "may be in use" in (await prepare(two_claims, "c"))["c"]
+    assert path.read_text() == content
     assert errors_in(caplog) == [problem]
+
+
+@pytest.mark.parametrize("name", ["uid-a.json", "uid-a.json.aside"])
+async def test_a_record_is_read_again_once_it_can_be(two_claims: NodeOnDisk, name: str) -> None:
+    """After a downgrade and an upgrade; 0.1.0 renamed what it could not read."""
+    path = two_claims.records_folder / "uid-a.json"
+    right = path.read_text()
+    path.unlink()
+    (path.with_name(name)).write_text(BROKEN[0])
+    assert "may be in use" in (await prepare(two_claims, "c"))["c"]
+    assert await prepare(two_claims, "b") == {"b": ""}
+    path.write_text(right)
+
+    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+    assert two_claims.record_uids() == {"uid-a", "uid-b"}
+
+
+async def test_what_an_older_version_renamed_is_not_taken_for_the_claims(
+    two_claims: NodeOnDisk,
+) -> None:
+    """Once the claim was prepared again."""
+    path = two_claims.records_folder / "uid-a.json.aside"
+    path.write_text("older")
+    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
+    assert not path.exists()
 
 
 async def test_an_admins_claim_sees_an_npu_whose_record_cannot_be_read(
@@ -112,26 +124,10 @@ async def test_an_admins_claim_sees_an_npu_whose_record_cannot_be_read(
     assert await prepare(two_claims, "watch") == {"watch": ""}
 
 
-async def test_a_record_aside_is_read_again_once_it_can_be(
-    two_claims: NodeOnDisk, caplog: pytest.LogCaptureFixture
-) -> None:
-    """After a downgrade and an upgrade, or when a person has put it right."""
-    right = (two_claims.records_folder / "uid-a.json").read_text()
-    aside = spoil(two_claims)
-    await prepare(two_claims, "b")
-    aside.write_text(right)
-
-    assert "held by claim default/a" in (await prepare(two_claims, "c"))["c"]
-
-    assert not aside.exists()
-    assert (two_claims.records_folder / "uid-a.json").read_text() == right
-    assert "claim record can be read again" in caplog.messages
-
-
 async def test_a_record_that_the_disk_does_not_give_waits_in_its_place(
     rightless_node: NodeOnDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of another user, or on bad blocks: its NPU is guarded, and it is read when it can be."""
+    """Of another user, or on bad blocks: its NPU is guarded, and the next start reads it again."""
     node = rightless_node
     node.source.store(
         claim("a", result("npu-2")), claim("b", result("npu-3")), claim("c", result("npu-2"))
@@ -148,31 +144,10 @@ async def test_a_record_that_the_disk_does_not_give_waits_in_its_place(
     assert errors_in(caplog) == [f"cannot read {path}: Permission denied"]
 
     path.chmod(0o600)
+    claims = node.start(patience=AT_ONCE)
     assert "held by claim default/a" in (await claims.prepare([ref("c")]))["uid-c"].error
     assert await claims.unprepare([ref("a")]) == {"uid-a": ""}
     assert (await claims.prepare([ref("c")]))["uid-c"].error == ""
-
-
-async def test_a_record_that_the_disk_gives_back_broken_is_set_aside(
-    rightless_node: NodeOnDisk, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And not asked for again: only a start looks aside."""
-    node = rightless_node
-    node.source.store(claim("a", result("npu-2")), claim("c", result("npu-2")))
-    await prepare(node, "a")
-    path = node.records_folder / "uid-a.json"
-    right = path.read_text()
-    claims = node.start(patience=AT_ONCE)
-    path.chmod(0)
-    await claims.prepare([ref("c")])
-    path.chmod(0o600)
-    aside = spoil(node)
-    await claims.prepare([ref("c")])
-    aside.write_text(right)
-
-    assert "may be in use" in (await claims.prepare([ref("c")]))["uid-c"].error
-    assert errors_in(caplog) == [f"cannot read {path}: Permission denied", BROKEN[1]]
-    assert "held by claim default/a" in (await prepare(node, "c"))["c"]
 
 
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])

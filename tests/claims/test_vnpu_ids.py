@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import pytest
@@ -92,78 +91,24 @@ async def test_the_id_of_a_lost_partition_is_given_to_no_other_claim(folders: Fo
 # --- records that break --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("part", ["allocation", "chips", "edits", "another partition"])
-async def test_a_vnpu_is_removed_whatever_else_its_record_says(
-    folders: FolderNode, part: str
-) -> None:
-    """The copy of its record says which vNPU it is."""
+async def test_a_vnpu_whose_record_breaks_stays_on_its_chip(folders: FolderNode) -> None:
+    """Nobody knows any more who cut it: it counts as cut by hand once its claim has ended."""
     await folders.prepared()
-    record = folders.disk.record("uid-a")
-    if part == "another partition":
-        record["pieces"]["npu-1-new"] = "of a kind that is not known"
-    else:
-        record[part] = "in words that are not known"
-    (folders.disk.records_folder / "uid-a.json").write_text(json.dumps(record))
-    await folders.end()
-
-
-@pytest.mark.parametrize("then", ["prepared again", "unprepared"])
-async def test_a_record_that_breaks_costs_no_vnpu(folders: FolderNode, then: str) -> None:
-    """It is there twice: the claim keeps what its pod uses, and gives that back."""
-    await folders.prepared()
-    before = folders.templates()
+    (vnpu,) = folders.templates()
     (folders.disk.records_folder / "uid-a.json").write_bytes(b"")
     driver = folders.driver()
     await driver.look()
-    if then == "prepared again":
-        assert await driver.prepare("a") == ""
-        assert folders.templates() == before
-    await folders.end(driver)
-
-
-async def test_a_record_whose_copy_was_removed_gets_another(folders: FolderNode) -> None:
-    """A foreign file in the place of their folder is set aside."""
-    await folders.prepared()
-    copies = folders.disk.state_folder / "copies"
-    (copies / "uid-a.json").unlink()
-    copies.rmdir()
-    copies.write_text("not a folder")
-    await folders.driver().look()
-    (folders.disk.records_folder / "uid-a.json").write_bytes(b"")
-    assert await folders.driver().unprepare("a") == ""
-    assert folders.templates() == {}
-
-
-async def test_a_record_that_breaks_is_not_taken_from_what_its_claim_had_before(
-    folders: FolderNode,
-) -> None:
-    """A copy of that would free what it has now."""
-    await folders.prepared()
-    folders.store("a", "npu-1")
-    assert await folders.driver().prepare("a") == ""
-    (folders.disk.records_folder / "uid-a.json").write_bytes(b"")
-    folders.store("b", "npu-1")
-    assert "may be in use by the claim with UID uid-a" in await folders.driver().prepare("b")
-
-
-async def test_a_copy_without_a_record_brings_no_claim_back(folders: FolderNode) -> None:
-    """It was left by a death in an unprepare."""
-    await folders.prepared()
-    content = (folders.disk.state_folder / "copies" / "uid-a.json").read_bytes()
-    assert await folders.driver().unprepare("a") == ""
-    (folders.disk.state_folder / "copies" / "uid-a.json").write_bytes(content)
-    driver = folders.driver()
-    await driver.look()
-    assert driver.holds == ()
-    assert folders.is_clean()
+    assert await folders.step().cut_by_hand("/dev/davinci0") == frozenset()
+    assert await driver.unprepare("a") == ""
+    assert (folders.disk.record_uids(), folders.disk.cdi_uids()) == (set(), set())
+    assert await folders.step().cut_by_hand("/dev/davinci0") == {vnpu}
 
 
 def spoiling(folders: FolderNode) -> type[Chips]:
-    """Vnpus beside which the record of claim a breaks, with its copy, before another is written."""
+    """Vnpus beside which the record of claim a breaks before another is written."""
 
     async def spoil() -> None:
-        for folder in (folders.disk.records_folder, folders.disk.state_folder / "copies"):
-            (folder / "uid-a.json").write_bytes(b"")
+        (folders.disk.records_folder / "uid-a.json").write_bytes(b"")
         folders.store("other", "npu-1")
         assert await folders.driver().prepare("other") == ""
 
@@ -184,7 +129,7 @@ def spoiling(folders: FolderNode) -> type[Chips]:
 async def test_a_record_that_breaks_in_a_call_is_that_claims_error(
     folders: FolderNode, call: str
 ) -> None:
-    """Both it and its copy: the daemon lives on."""
+    """The daemon lives on."""
     folders.store("a", quarter(0))
     if call == "prepare":
         answer = await folders.driver(vnpus=spoiling(folders)).prepare("a")

@@ -173,8 +173,7 @@ async def test_a_vnpu_of_a_record_that_cannot_be_read_was_not_cut_by_hand(
     """Its claim's CDI file names it."""
     await folders.prepared()
     (folders.path() / "100").write_text("vir05_1c_8g")
-    for folder in (folders.disk.records_folder, folders.disk.state_folder / "copies"):
-        (folder / "uid-a.json").write_bytes(b"{")
+    (folders.disk.records_folder / "uid-a.json").write_bytes(b"{")
     assert await folders.step().cut_by_hand("/dev/davinci0") == {100}
 
 

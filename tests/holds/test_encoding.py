@@ -99,9 +99,9 @@ DEVICE = WIRE["devices"][0]
 GIVEN = WIRE["allocation"][0]
 DOCUMENT = METADATA["npu"]
 OTHER_FORMS: list[tuple[dict[str, Any], str]] = [
-    ({"version": 1}, "^version: .* greater than or equal to 2"),
-    ({"version": 3}, "^version: 3 is of a newer driver, this one knows 2$"),
-    ({"version": 3, "claim": {}, "devices": []}, "^version: 3 is of a newer driver"),
+    ({"version": 1}, "^version: 1 is of another version of the driver, this one knows 2$"),
+    ({"version": 3}, "^version: 3 is of another version of the driver"),
+    ({"version": 3, "claim": {}, "devices": []}, "^version: 3 is of another version of the driver"),
     ({"version": {"major": 3}}, "^version: "),
     ({"claim": {}}, "^claim.namespace: "),
     ({"state": "paused"}, "^state: "),
@@ -128,10 +128,16 @@ OTHER_FORMS: list[tuple[dict[str, Any], str]] = [
     ({"edits": None}, "^the whole: edits are missing$"),
     ({"metadata": [1]}, "^metadata: "),
     ({"metadata": {"../npu": DOCUMENT}}, "^metadata.../npu"),
-    ({"metadata": {"npu": {"form": "another"}}}, "^metadata: Field required$"),
-    ({"metadata": {"npu": DOCUMENT | {"metadata": {"name": "a"}}}}, "^metadata.generation: "),
-    ({"metadata": {"npu": DOCUMENT | {"requests": []}}}, "^requests.0: "),
-    ({"metadata": {"npu": DOCUMENT | {"requests": [{"devices": [{}]}]}}}, "^requests.0.devices.0"),
+    ({"metadata": {"npu": {"form": "another"}}}, "^metadata.npu.metadata: Field required$"),
+    (
+        {"metadata": {"npu": DOCUMENT | {"metadata": {"name": "a"}}}},
+        "^metadata.npu.metadata.generation: ",
+    ),
+    ({"metadata": {"npu": DOCUMENT | {"requests": []}}}, "^metadata.npu.requests.0: "),
+    (
+        {"metadata": {"npu": DOCUMENT | {"requests": [{"devices": [{}]}]}}},
+        "^metadata.npu.requests.0.devices.0",
+    ),
 ]
 
 

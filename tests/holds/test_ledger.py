@@ -68,7 +68,7 @@ async def test_only_what_a_power_cut_may_leave_on_a_chip_waits_for_the_disk(tmp_
                 ledger.put(each)
             counts.append(len(states))
 
-    assert counts == [1, 3, 0, 0]  # the mark of the boot; copy, record and folder
+    assert counts == [1, 2, 0, 0]  # the mark of the boot; record and folder
 
 
 async def test_the_first_mark_of_a_boot_is_on_the_disk_before_a_record_has_its_name(
@@ -178,39 +178,6 @@ async def test_an_entry_is_overwritten_in_one_rename(tmp_path: Path) -> None:
     assert b"davinci3" in (tmp_path / "claims/uid-a.json").read_bytes()
 
 
-async def test_thousands_of_broken_records_are_a_few_lines_in_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Each is set aside all the same."""
-    (tmp_path / "claims").mkdir()
-    for number in range(1000):
-        (tmp_path / f"claims/{number}.json").write_text("{")
-
-    assert len((await read(tmp_path)).unreadable) == 1000
-    said = [line for line in caplog.messages if "cannot be read" in line]
-    assert len(said) == 21
-    assert said[-1] == "980 more claim records cannot be read"
-    assert len([*(tmp_path / "claims").glob("*.json.aside")]) == 1000
-
-
-async def test_a_claim_that_was_prepared_again_is_not_overtaken_by_what_was_set_aside(
-    tmp_path: Path,
-) -> None:
-    """A version that can read the old record does not take it for the claim's."""
-    await ledger_with(tmp_path, entry("uid-a"))
-    file = tmp_path / "claims/uid-a.json"
-    right = file.read_bytes()
-    file.write_bytes(b"{")
-    ledger = Ledger(tmp_path)
-    async with ledger.exclusive():
-        assert ledger.unreadable == {"uid-a"}
-        ledger.put(entry("uid-a", 1))
-        assert ledger.unreadable == frozenset()
-    file.with_name("uid-a.json.aside").write_bytes(right)
-
-    assert (await read(tmp_path)).by_uid["uid-a"].device_names == ["npu-1"]
-
-
 async def test_a_record_changes_in_the_critical_section_only(tmp_path: Path) -> None:
     """Before and after it another instance may be at it."""
     ledger = Ledger(tmp_path)
@@ -245,9 +212,7 @@ async def test_nothing_is_written_that_could_not_be_read_back(tmp_path: Path) ->
     ledger = Ledger(tmp_path)
     async with ledger.exclusive():
         ledger.put(large)
-        with pytest.raises(
-            RecordRefused, match=r"claim default/uid-a is too large .* its CDI spec"
-        ):
+        with pytest.raises(RecordRefused, match="claim default/uid-a is too large"):
             ledger.put(replace(large, steps=("a" * 1024,)))
         with pytest.raises(RecordRefused, match=r"read back \(devices: .* at least 1 item"):
             ledger.put(replace(entry("uid-b"), allocation=(), devices=()))

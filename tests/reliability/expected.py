@@ -132,8 +132,8 @@ class Expected:
 
     @property
     def unreadable(self) -> set[str]:
-        """Claims whose record was set aside, and that were not prepared since."""
-        return set_aside_on(self.node) - self.held.keys()
+        """Claims whose record is set aside."""
+        return set_aside_on(self.node)
 
     def guards(self) -> dict[str, Wish]:
         """What the files of those still hand out."""

@@ -12,7 +12,8 @@ from tests.claims.node import NodeOnDisk
 from tests.reliability.disk import State
 from tests.reliability.wishes import CHIPS, MODULE, Way, Wish, share_of
 
-ASIDE = ".json.aside"
+BROKEN = b"{"
+"""What a broken record has; nothing, if it was lost after that."""
 
 
 def gives_no_chip_twice(holds: Iterable[Wish]) -> None:
@@ -72,14 +73,16 @@ def marked(holds: Mapping[str, Wish]) -> set[str]:
 
 def recorded_on(node: NodeOnDisk) -> dict[str, Wish]:
     """What each record says, all of which are ready."""
-    records = {uid: node.record(uid) for uid in node.record_uids()}
+    uids = node.record_uids() - set_aside_on(node)
+    records = {uid: node.record(uid) for uid in uids}
     assert all(record["state"] == "ready" for record in records.values())
     return {uid: recorded(record) for uid, record in records.items()}
 
 
 def set_aside_on(node: NodeOnDisk) -> set[str]:
-    """Claims of which a record was set aside."""
-    return {path.name.removesuffix(ASIDE) for path in node.records_folder.glob(f"*{ASIDE}")}
+    """Claims whose record is broken."""
+    paths = node.records_folder.glob("*.json")
+    return {path.stem for path in paths if path.read_bytes() in {BROKEN, b""}}
 
 
 def guarded_on(node: NodeOnDisk, uids: Iterable[str]) -> dict[str, Wish]:
@@ -105,12 +108,12 @@ def check_moment(node: NodeOnDisk, files: State, uids: Iterable[str]) -> None:
     records = {
         path.stem: json.loads(content)
         for path, content in named.items()
-        if path.parent == node.records_folder
+        if path.parent == node.records_folder and content not in {BROKEN, b""}
     }
     gives_no_chip_twice(
         recorded(record) for record in records.values() if record["state"] != "undoing"
     )
-    aside = {path.name.removesuffix(ASIDE) for path in files if path.name.endswith(ASIDE)}
+    aside = {path.stem for path, content in files.items() if content in {BROKEN, b""}}
     for uid in uids:
         content = named.get(node.cdi_path(uid))
         assert content is None or uid in aside or (uid in records and json.loads(content))

@@ -22,6 +22,7 @@ from tests.claims.test_cancelled import cancelled_at
 from tests.reliability.disk import Disk
 from tests.reliability.expected import Expected
 from tests.reliability.holds import (
+    BROKEN,
     check_moment,
     given,
     gives_no_chip_twice,
@@ -214,7 +215,7 @@ class Node(Expected, NodeModel):
         """A bad disk: seen at the next start, and no reason to take anything from the pod."""
         if uid not in self.held:
             return
-        (self.node.records_folder / f"{uid}.json").write_bytes(b"{")
+        (self.node.records_folder / f"{uid}.json").write_bytes(BROKEN)
         del self.held[uid]
         self.stray.add(uid)
         self._restart_all()

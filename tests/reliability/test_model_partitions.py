@@ -208,7 +208,7 @@ class Node(NodeModel):
         """Each with the template of the partition that it is, and none for two."""
         wanted = dict(self.by_hand)
         for uid in self.node.record_uids():
-            for partition in self.node.record(uid)["pieces"].values():
+            for partition in self.node.record(uid).get("pieces", {}).values():
                 assert str(partition["vnpu"]) not in wanted
                 wanted[str(partition["vnpu"])] = partition["template"]
         assert {path.name: path.read_text() for path in self.chips.glob("*/*")} == wanted
@@ -228,7 +228,7 @@ class Node(NodeModel):
                 f"{uid}-{device}" + ("" if device in PARTITIONS else share)
                 for device in wish.devices
             }
-            for partition in record["pieces"].values():
+            for partition in record.get("pieces", {}).values():
                 assert f'"/dev/vdavinci{partition["vnpu"]}"' in json.dumps(spec)
 
     @invariant()

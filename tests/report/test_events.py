@@ -83,9 +83,16 @@ def shared() -> Observable[Mapping[str, SharedClaim]]:
 
 
 @pytest.fixture
+def set_aside() -> Observable[Mapping[str, str]]:
+    """Why records of holders cannot be read."""
+    return Observable({})
+
+
+@pytest.fixture
 async def boards(
     server: Server,
     shared: Observable[Mapping[str, SharedClaim]],
+    set_aside: Observable[Mapping[str, str]],
     mock_clock: MockClock,  # noqa: ARG001 - time is the tests'
     nursery: trio.Nursery,
 ) -> AsyncIterator[Observable[Board]]:
@@ -98,7 +105,7 @@ async def boards(
         component="npu.huawei.com",
         since=0,
     )
-    nursery.start_soon(tell, server, boards, HOLDS, shared)
+    nursery.start_soon(tell, server, boards, HOLDS, shared, set_aside)
     await wait_all_tasks_blocked()
     yield boards
     nursery.cancel_scope.cancel()
@@ -119,6 +126,33 @@ async def test_a_policy_that_changes_is_said_on_the_node_alone(
     )
     (line,) = [record.__dict__ for record in caplog.records]
     assert line["news"] == event.message
+
+
+async def test_records_that_are_set_aside_are_told_on_the_node(
+    server: Server,
+    set_aside: Observable[Mapping[str, str]],
+    boards: Observable[Board],
+    mock_clock: MockClock,
+) -> None:
+    """In one Event, each once: not when one of them has ended."""
+    del boards
+    for found in (
+        {"uid-a": "it is empty"},
+        {"uid-a": "it is empty", "uid-b": "[]"},
+        {"uid-b": "[]"},
+    ):
+        set_aside.set(found)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(PAUSE_SECONDS)
+        await wait_all_tasks_blocked()
+    (event,) = server.events.values()
+    assert (event.involved_object.kind, event.reason, event.type, event.count) == (
+        "Node",
+        "NpuRecordSetAside",
+        "Warning",
+        2,
+    )
+    assert "of uid-a: it is empty; of uid-b: []" in event.message
 
 
 async def test_a_claim_that_several_pods_have_is_told(

@@ -124,7 +124,8 @@ async def _report_chips(node: NodeContext, kube: KubeClient) -> None:
             component=settings.driver_name,
             since=node.started_at,
         )
-        nursery.start_soon(events, kube, node.board, node.ledger.holds, node.shared)
+        ledger = node.ledger
+        nursery.start_soon(events, kube, node.board, ledger.holds, node.shared, ledger.set_aside)
         if settings.claim_status:
             statuses = partial(
                 write_claim_statuses,

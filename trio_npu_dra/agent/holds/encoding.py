@@ -2,7 +2,7 @@
 
 | field | value |
 |---|---|
-| `version` | of the format: 2; a record of a newer one cannot be read |
+| `version` | of the format: 2; a record of another one cannot be read |
 | `bootId` | the boot of the node in which it was written; empty when unknown |
 | `claim` | namespace, name and UID of the holder |
 | `kind` | of the holder |
@@ -13,30 +13,32 @@
 | `pieces` | for each device that is a partition: which partition, and of which chip |
 | `steps` | that were begun |
 | `edits` | the CDI spec; null for what has no file of its own |
-| `metadata` | what containers can read of its devices, by request; absent if nothing |
+| `metadata` | what containers can read of its devices, by request |
 | `doubted` | true if nobody seems to need it |
 
-`parse` looks at all that is used of a record, so no other code meets a part of another form. Fields
-that are not in the table are left out when the record is written again.
+What has its usual value is left out. One model describes it, for reading and for writing, so that
+no record is written that could not be read back. Fields that are not in the table are left out when
+the record is written again.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
-from functools import cache, lru_cache
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
     ValidationError,
+    WrapValidator,
+    field_serializer,
     field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import PydanticCustomError, to_json
+from pydantic_core import PydanticCustomError
 
 from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.agent.config.model import ContainerLibraries, VisibleDevices
@@ -52,92 +54,130 @@ _MOST: Final = storage.SIZE_LIMIT - (64 << 10)  # bytes; it can grow, and is rea
 
 _Node = Annotated[str, Field(pattern=r"^/dev/[A-Za-z0-9_./-]+$")]
 _Request = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+_CHIPS: Final = TypeAdapter(
+    tuple[Chip, ...], config=ConfigDict(alias_generator=to_camel, defer_build=True)
+)
 
 
 class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True,
+        from_attributes=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        defer_build=True,
+    )
 
 
-class _WireHolder(_Wire):
+class _Claim(_Wire):
     namespace: str
     name: str
     uid: str
 
 
-class _WireDevice(_Wire):
-    device: str
-    family: ChipFamily
-    device_nodes: dict[str, _Node]
+def _from_pairs(env: Any) -> Any:
+    return dict(env) if isinstance(env, tuple) else env
 
 
-class _WireConfig(_Wire):
-    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+class _Config(_Wire):
+    """An unknown field changes what containers get, so a record with one is not understood."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     shared: bool = DEFAULT_CONFIG.shared
     container_libraries: ContainerLibraries | None = DEFAULT_CONFIG.container_libraries
     driver_mounts: bool = DEFAULT_CONFIG.driver_mounts
     ub_files: bool = DEFAULT_CONFIG.ub_files
     visible_devices: VisibleDevices = DEFAULT_CONFIG.visible_devices
-    env: dict[str, str] = {}
+    env: Annotated[dict[str, str], BeforeValidator(_from_pairs)] = {}
+
+    def effective(self) -> EffectiveConfig:
+        return EffectiveConfig(**self.model_dump() | {"env": tuple(self.env.items())})
 
 
-class _WireAllocated(_Wire):
+class _Allocated(_Wire):
     requests: tuple[str, ...]
     pool: str
     device: str
     admin_access: bool = False
     share_id: str | None = None
-    config: _WireConfig | None = None
+    config: _Config = _Config()
 
 
-class _WirePartition(_Wire):
+class _Device(_Wire):
+    device: str
+    family: ChipFamily
+    nodes: dict[str, _Node] = Field(alias="deviceNodes")
+
+
+class _Partition(_Wire):
     template: str
     number: int | None = None
     vnpu: int | None = None
-    chip_node: _Node
+    chip_node: str
 
 
-class _WireHolds(_Wire):
-    """Who holds what; a record is checked for it before it is written, too."""
+class _About(_Wire):
+    name: str
+    generation: int = Field(strict=True)  # it is counted on as it is
 
-    version: int = Field(ge=FORMAT)
-    claim: _WireHolder
-    allocation: tuple[_WireAllocated, ...]
-    devices: tuple[_WireDevice, ...] = Field(min_length=1)
+
+class _Named(_Wire):
+    name: str
+
+
+class _Devices(_Wire):
+    devices: tuple[_Named, ...]
+
+
+class _Document(_Wire):
+    """What is used of the metadata of a request (`claims.metadata`, `kit.base.device_metadata`)."""
+
+    metadata: _About
+    pod_claim_name: str | None = None
+    requests: tuple[_Devices]
+
+
+def _as_it_is(document: Any, check: Callable[[Any], object]) -> Any:
+    check(document)
+    return document
+
+
+class _Record(_Wire):
+    version: int
+    boot_id: str = ""
+    claim: _Claim
+    kind: HolderKind = HolderKind.CLAIM
+    state: EntryState
+    steps: tuple[str, ...]
+    allocation: tuple[_Allocated, ...]
+    chips: dict[str, tuple[Any, ...]]
+    pieces: dict[str, _Partition] = {}
+    devices: tuple[_Device, ...] = Field(min_length=1)
+    edits: dict[str, Any] | None = None
+    metadata: dict[_Request, Annotated[_Document, WrapValidator(_as_it_is)]] = {}
+    doubted: bool = False
 
     @field_validator("version")
     @classmethod
-    def _known(cls, version: int) -> int:
-        if version > FORMAT:
-            words = "{version} is of a newer driver, this one knows {known}"
-            raise PydanticCustomError("newer", words, {"version": version, "known": FORMAT})
+    def _is_known(cls, version: int) -> int:
+        if version != FORMAT:
+            words = "{version} is of another version of the driver, this one knows {known}"
+            raise PydanticCustomError("version", words, {"version": version, "known": FORMAT})
         return version
 
+    @field_serializer("metadata")
+    def _documents(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        return metadata
+
     @model_validator(mode="after")
-    def _once(self) -> Self:
+    def _is_whole(self) -> Self:
         names = [device.device for device in self.devices]
-        allocated = {given.device for given in self.allocation}
-        if len({*names}) < len(names) or {*names} != allocated:
+        if len({*names}) < len(names) or {*names} != {given.device for given in self.allocation}:
             raise PydanticCustomError("devices", "devices are not those of the allocation, once")
-        return self
-
-
-class _WireRecord(_WireHolds):
-    boot_id: str = ""
-    kind: HolderKind = HolderKind.CLAIM
-    state: EntryState
-    chips: dict[str, tuple[Any, ...]]
-    pieces: dict[str, _WirePartition] = {}
-    steps: tuple[str, ...] = ()
-    edits: dict[str, Any] | None = None
-    metadata: dict[_Request, Any] = {}
-    doubted: bool = False
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if not all(one.device_nodes or one.device in self.pieces for one in self.devices):
+        if not all(one.nodes or one.device in self.pieces for one in self.devices):
             raise PydanticCustomError("nodes", "deviceNodes lack those of a device")
-        if not all(self.chips.get(device.device) for device in self.devices):
+        if not all(self.chips.get(name) for name in names):
             raise PydanticCustomError("chips", "chips lack those of a device")
         # A pod of a device plugin has no file of its own, a leftover needs none.
         if not (self.edits or self.kind is HolderKind.POD or self.state is EntryState.UNDOING):
@@ -145,52 +185,24 @@ class _WireRecord(_WireHolds):
         return self
 
 
-_Holds = TypeVar("_Holds", bound=_WireHolds)
-
-
-class _WireAbout(_Wire):
-    name: str
-    generation: int = Field(strict=True)  # it is counted on as it is
-
-
-class _WireNamed(_Wire):
-    name: str
-
-
-class _WireRequest(_Wire):
-    devices: tuple[_WireNamed, ...]
-
-
-class _WireDocument(_Wire):
-    """What is used of the metadata of a request (`claims.metadata`, `kit.base.device_metadata`)."""
-
-    metadata: _WireAbout
-    pod_claim_name: str | None = None
-    requests: tuple[_WireRequest]
-
-
-# --- reading -------------------------------------------------------------------------------------
-
-
 def parse(data: bytes, *, uid: str) -> Entry:
     """Read the record of the holder *uid*.
 
     Raises:
-        RecordCorrupt: It is no record, one of another holder, or of a newer version.
+        RecordCorrupt: It is no record, one of another holder, or of another version.
     """
-    record = _record(_WireRecord, data, uid)
-    configs = {given.device: _config(given.config) for given in record.allocation}
-    with _told():
-        chips = {name: _chips().validate_python(of) for name, of in record.chips.items()}
-        for document in record.metadata.values():
-            _WireDocument.model_validate(document)
+    if not data:
+        raise RecordCorrupt("it is empty")
+    try:
+        record = _Record.model_validate_json(data)
+        chips = {name: _CHIPS.validate_python(of) for name, of in record.chips.items()}
+    except ValidationError as error:
+        raise RecordCorrupt(_first(error)) from None
+    if record.claim.uid != uid:
+        raise RecordCorrupt(f"claim.uid={record.claim.uid!r} does not fit the file's name")
+    configs = {given.device: given.config.effective() for given in record.allocation}
     return Entry(
-        holder=Holder(
-            kind=record.kind,
-            namespace=record.claim.namespace,
-            name=record.claim.name,
-            uid=uid,
-        ),
+        holder=Holder(kind=record.kind, **record.claim.model_dump()),
         state=record.state,
         allocation=tuple(
             Allocated(**given.model_dump() | {"config": configs[given.device]})
@@ -198,9 +210,7 @@ def parse(data: bytes, *, uid: str) -> Entry:
         ),
         devices=tuple(
             HeldDevice(
-                device=one.device,
-                family=one.family,
-                nodes=one.device_nodes,
+                **one.model_dump(),
                 chips=chips[one.device],
                 config=configs[one.device],
                 **_partition(record.pieces.get(one.device)),
@@ -209,158 +219,68 @@ def parse(data: bytes, *, uid: str) -> Entry:
         ),
         steps=record.steps,
         edits=record.edits,
-        metadata=record.metadata,
+        metadata=record.metadata,  # type: ignore[arg-type]
         boot_id=record.boot_id,
         doubted=record.doubted,
     )
 
 
-def _record(kind: type[_Holds], data: bytes, uid: str) -> _Holds:
-    if not data:
-        raise RecordCorrupt("it is empty")
-    with _told():
-        record = kind.model_validate_json(data)
-    if record.claim.uid != uid:
-        raise RecordCorrupt(f"claim.uid={record.claim.uid!r} does not fit the file's name")
-    return record
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Say in one line which field is wrong."""
-    try:
-        yield
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise RecordCorrupt(f"{place}: {first['msg']}") from None
-
-
-def _config(known: _WireConfig | None) -> EffectiveConfig:
-    if known is None:
-        return DEFAULT_CONFIG
-    return EffectiveConfig(**known.model_dump() | {"env": tuple(known.env.items())})
-
-
-def _partition(piece: _WirePartition | None) -> dict[str, Any]:
+def _partition(piece: _Partition | None) -> dict[str, Any]:
     """The fields of `HeldDevice` about a partition."""
     if piece is None:
         return {}
-    partition = Partition(template=piece.template, number=piece.number, vnpu=piece.vnpu)
-    return {"partition": partition, "chip_node": piece.chip_node}
+    known = piece.model_dump(exclude={"chip_node"})
+    return {"partition": Partition(**known), "chip_node": piece.chip_node}
 
 
-# --- writing -------------------------------------------------------------------------------------
+def _first(error: ValidationError) -> str:
+    """Which field is wrong, in one line."""
+    first = error.errors(include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or "the whole"
+    return f"{place}: {first['msg']}"
 
 
 def encode(entry: Entry) -> bytes:
-    """The file's content."""
-    return to_json(_wire(entry), inf_nan_mode="null") + b"\n"
-
-
-def checked(entry: Entry) -> bytes:
-    """The file's content, which can be read back.
+    """The file's content.
 
     Raises:
         RecordRefused: It could not be read back.
     """
-    data = encode(entry)
+    pieces = {
+        one.device: {**asdict(one.partition), "chip_node": one.chip_node}
+        for one in entry.devices
+        if one.partition
+    }
+    known = {
+        "version": FORMAT,
+        "claim": entry.holder,
+        "kind": entry.holder.kind,
+        "chips": {one.device: _facts(one.chips) for one in entry.devices},
+        "pieces": pieces,
+    }
+    try:
+        record = _Record.model_validate(vars(entry) | known)
+    except ValidationError as error:
+        raise RecordRefused(
+            f"the record of {entry.holder.titled} could not be read back ({_first(error)})"
+        ) from error
+    # An older version understands it as long as no field is written that it does not know.
+    data = record.model_dump_json(by_alias=True, exclude_defaults=True).encode() + b"\n"
     # A record grows while its claim is served: steps, ids of vNPUs, files of a newer host. A claim
     # that was prepared must stay unpreparable, so a record that is being undone may be larger.
     limit = storage.SIZE_LIMIT if entry.state is EntryState.UNDOING else _MOST
     if len(data) > limit:
         raise RecordRefused(
             f"{entry.holder.titled} is too large to be recorded on the node: its record would have "
-            f"{len(data)} bytes, at most {limit} are read back, and {_largest_part(entry)}"
+            f"{len(data)} bytes, at most {limit} are read back, with the env of its configs once "
+            f"for each of its {len(entry.allocation)} devices and shares"
         )
-    try:
-        _record(_WireHolds, data, entry.uid)
-    except RecordCorrupt as error:
-        raise RecordRefused(
-            f"the record of {entry.holder.titled} could not be read back ({error})"
-        ) from error
     return data
 
 
-def _largest_part(entry: Entry) -> str:
-    env = sum(len(to_json(given.config.env)) for given in entry.allocation)
-    edits = len(to_json(entry.edits))
-    if env > edits:
-        return (
-            f"{env} of them are the env of its configs, once for each of its "
-            f"{len(entry.allocation)} devices and shares"
-        )
-    return f"{edits} of them are its CDI spec"
-
-
-def _wire(entry: Entry) -> dict[str, Any]:
-    return {
-        "version": FORMAT,
-        "bootId": entry.boot_id,
-        "claim": {
-            "namespace": entry.holder.namespace,
-            "name": entry.holder.name,
-            "uid": entry.holder.uid,
-        },
-        "kind": entry.holder.kind,
-        "state": entry.state,
-        "steps": list(entry.steps),
-        "allocation": [
-            {
-                "requests": list(given.requests),
-                "pool": given.pool,
-                "device": given.device,
-                "adminAccess": given.admin_access,
-                "shareId": given.share_id,
-                **_config_wire(given.config),
-            }
-            for given in entry.allocation
-        ],
-        "chips": {device.device: _chips_wire(device.chips) for device in entry.devices},
-        "pieces": {
-            device.device: {
-                "template": device.partition.template,
-                "number": device.partition.number,
-                "vnpu": device.partition.vnpu,
-                "chipNode": device.chip_node,
-            }
-            for device in entry.devices
-            if device.partition
-        },
-        "devices": [
-            {
-                "device": device.device,
-                "family": device.family,
-                "deviceNodes": dict(device.nodes),
-            }
-            for device in entry.devices
-        ],
-        "edits": entry.edits,
-        **({"metadata": entry.metadata} if entry.metadata else {}),
-        **({"doubted": True} if entry.doubted else {}),
-    }
-
-
-def _config_wire(config: EffectiveConfig) -> dict[str, Any]:
-    if config == DEFAULT_CONFIG:
-        return {}
-    wire = _WireConfig(**asdict(config) | {"env": dict(config.env)})
-    # An older version understands it as long as no field is written that it does not know.
-    return {"config": wire.model_dump(by_alias=True, exclude_defaults=True)}
-
-
-@lru_cache(maxsize=64)
-def _chips_wire(chips: tuple[Chip, ...]) -> Any:
-    """All known facts except health, which changes; not to be changed."""
-    return _chips().dump_python(
-        chips,
-        mode="json",
-        by_alias=True,
-        exclude={"__all__": {"health", "unlisted"}},
-        exclude_none=True,
+def _facts(chips: tuple[Chip, ...]) -> Any:
+    """All known facts except health, which changes."""
+    unsteady = {"__all__": {"health", "unlisted"}}
+    return _CHIPS.dump_python(
+        chips, mode="json", by_alias=True, exclude=unsteady, exclude_none=True
     )
-
-
-@cache
-def _chips() -> TypeAdapter[tuple[Chip, ...]]:
-    return TypeAdapter(tuple[Chip, ...], config=ConfigDict(alias_generator=to_camel))

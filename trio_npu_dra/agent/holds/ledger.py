@@ -37,7 +37,7 @@ from typing import TypeVar
 
 import outcome
 
-from trio_npu_dra.agent.holds.encoding import checked, encode
+from trio_npu_dra.agent.holds.encoding import encode
 from trio_npu_dra.agent.holds.entry import Entry
 from trio_npu_dra.agent.holds.files import EntryFiles, Found
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind
@@ -67,11 +67,13 @@ class Ledger:
         state_folder: As given.
         problem: Why the last critical section could not begin; empty if it did.
         holds: All holds, as of the last critical section.
+        set_aside: Why the records of other holders cannot be read, by UID, as of then.
     """
 
     def __init__(self, state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> None:
         self.problem = Observable("")
         self.holds: Observable[tuple[Hold, ...]] = Observable(())
+        self.set_aside: Observable[Mapping[str, str]] = Observable({})
         self.state_folder = state_folder
         self._boot_id = read_boot_id(boot_id_file)
         self._files = EntryFiles(state_folder / CLAIMS, self._boot_id)
@@ -151,6 +153,7 @@ class Ledger:
                         self._has_changed = False
                         entries = self.by_uid.values()
                         self.holds.set(tuple(hold for entry in entries for hold in entry.holds))
+                        self.set_aside.set(dict(self._known.unreadable))
         except StorageError as error:
             if not is_inside:  # an error of the body is the caller's
                 self.problem.set(str(error))
@@ -168,21 +171,20 @@ class Ledger:
                 or the new one if only its sync failed.
         """
         entry = replace(entry, boot_id=self._boot_id)
-        data = checked(entry)
+        data = encode(entry)
         self._announce_change()
         self._write(entry, data)
         return entry
 
     def _write(self, entry: Entry, data: bytes) -> None:
-        self._files.write(entry.uid, data, is_twice=entry.outlasts_boot)
+        self._files.write(entry.uid, data, sync=entry.outlasts_boot)
         self._known.entries = {**self._known.entries, entry.uid: entry}
-        self._known.unreadable.discard(entry.uid)
-        self._known.withheld.discard(entry.uid)
+        self._known.unreadable.pop(entry.uid, None)
         if entry.outlasts_boot:
             self._files.sync()
 
     def remove(self, uid: str) -> None:
-        """Remove the record of a holder, also one that was set aside.
+        """Remove the record of a holder, also one that cannot be read.
 
         Raises:
             StorageError: The file cannot be removed, and `by_uid` has it; or a power cut may bring
@@ -194,8 +196,7 @@ class Ledger:
         self._known.entries = {
             other: entry for other, entry in self._known.entries.items() if other != uid
         }
-        self._known.unreadable.discard(uid)
-        self._known.withheld.discard(uid)
+        self._known.unreadable.pop(uid, None)
         if known is not None and known.outlasts_boot:
             self._files.sync()
 
@@ -210,15 +211,15 @@ class Ledger:
 
     def _restore(self) -> bool:
         """Write missing records again, without an announcement; whether any was missing."""
-        lost, unknown = self._files.missing(self.by_uid, self._known.unreadable)
+        lost = self._files.missing(self.by_uid, self._known.unreadable)
         for uid in lost:
-            self._write(self.by_uid[uid], encode(self.by_uid[uid]))
-        for uid in unknown:  # an empty file tells the next start of the holder
-            self._files.mark_unreadable(uid)
-            self._known.withheld.discard(uid)
-        if lost or unknown:
+            if uid in self.by_uid:
+                self._write(self.by_uid[uid], encode(self.by_uid[uid]))
+            else:  # an empty file tells the next start of the holder
+                self._files.write(uid, b"", sync=False)
+        if lost:
             log.warning("claim records were missing and are rewritten", extra={"uids": lost})
-        return bool(lost or unknown)
+        return bool(lost)
 
     def _announce_change(self) -> None:
         assert self._turn is not None, "holds change inside exclusive() only"
@@ -238,7 +239,7 @@ class Ledger:
             # No announcement is needed: the last writer restores its own records and changes the
             # mark, and we read again.
             self._restore()
-        elif turn.mark != self._mark or self._known.withheld:
+        elif turn.mark != self._mark:
             self._read(turn)
             self._mark = turn.mark
 

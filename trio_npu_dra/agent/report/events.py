@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 import trio
 
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, SharedClaim, holds_of
-from trio_npu_dra.agent.report.news import News, Reason, news, shared_news
+from trio_npu_dra.agent.report.news import News, Reason, news, record_news, shared_news
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.events import Event, EventSource, ObjectReference
@@ -44,6 +44,7 @@ async def write_events(
     board: Observable[Board],
     holds: Observable[tuple[Hold, ...]],
     shared: Observable[Mapping[str, SharedClaim]],
+    set_aside: Observable[Mapping[str, str]],
     *,
     node_name: str,
     publisher: Observable[PublisherStatus],
@@ -53,8 +54,9 @@ async def write_events(
     """Write Events of the NPUs, until cancelled.
 
     It needs `create` and `update` on events. Claims that hold an NPU get its Events too, and claims
-    in *shared* one of their own. An earlier daemon has written the Events of faults that began
-    before *since*, the start of this one in seconds since 1970.
+    in *shared* one of their own, and the Node one of records that are *set_aside*. An earlier
+    daemon has written the Events of faults that began before *since*, the start of this one in
+    seconds since 1970.
     """
     node = ObjectReference(
         api_version=Node.group_version,
@@ -85,7 +87,18 @@ async def write_events(
         events = _Events(client, nursery, component, node_name)
         nursery.start_soon(listen, events)
         nursery.start_soon(listen_to_claims, events)
+        nursery.start_soon(_tell_of_records, events, set_aside, node)
     raise AssertionError  # changes of an Observable never end
+
+
+async def _tell_of_records(
+    events: _Events, set_aside: Observable[Mapping[str, str]], node: ObjectReference
+) -> None:
+    known: Mapping[str, str] = {}
+    async for found in set_aside.changes():
+        if found.keys() - known.keys():
+            events.note(record_news(found), (node,))
+        known = found
 
 
 def _holders(item: News, holds: Iterable[Hold]) -> list[ObjectReference]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -27,6 +27,7 @@ class Reason(StrEnum):
     RECOVERED = "NpuRecovered"
     POLICY_CHANGED = "NpuPolicyChanged"
     SEVERAL_PODS = "NpuForSeveralPods"
+    RECORD_SET_ASIDE = "NpuRecordSetAside"
 
     @property
     def is_normal(self) -> bool:
@@ -92,6 +93,20 @@ def shared_news(claim: SharedClaim, board: Board, holds: Iterable[Hold]) -> News
     )
     pods = joined(claim.pods, MESSAGE_LIMIT - len(start) - len(advice))
     return News(about=devices[0], reason=Reason.SEVERAL_PODS, message=f"{start}{pods}{advice}")
+
+
+def record_news(set_aside: Mapping[str, str]) -> News:
+    """The news that records of holders cannot be read, with the reasons by the holders' UIDs."""
+    advice = (
+        ". Their NPUs are kept from other claims until their pods end; `npu-dra doctor` on the "
+        "node says what to do"
+    )
+    start = "records on the node cannot be read and are set aside: "
+    words = [f"of {uid}: {why}" for uid, why in set_aside.items()]
+    message = joined(words, MESSAGE_LIMIT - len(start) - len(advice))
+    return News(
+        about="records", reason=Reason.RECORD_SET_ASIDE, message=f"{start}{message}{advice}"
+    )
 
 
 def _policy_news(before: Board, after: Board, holds: tuple[Hold, ...]) -> Iterator[News]:

@@ -14,9 +14,10 @@ from pydantic_core import from_json
 from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.handout.share_flag import flags_set_by_driver
 from trio_npu_dra.agent.holds.entry import Entry, EntryState, host_nodes
+from trio_npu_dra.agent.holds.files import Found
 from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import CLAIMS
-from trio_npu_dra.agent.holds.snapshot import Records, read_records
+from trio_npu_dra.agent.holds.snapshot import read_records
 from trio_npu_dra.agent.report.status_files import StatusFiles
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.device_metadata import metadata_files
@@ -26,7 +27,6 @@ from trio_npu_dra.tools.doctor.chips import Ours
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
 from trio_npu_dra.tools.doctor.places import OUT_OF_REACH, Places, inside, listed, not_read
 
-_NONE: Final = Records(entries={}, unreadable={})
 _LOOK_AT_LOG: Final = "if it does not, look at its log."
 
 
@@ -43,7 +43,7 @@ class OwnState:
 
     findings: tuple[Finding, ...] = ()
     instances: tuple[str | None, ...] = ()
-    records: Records = _NONE
+    records: Found = field(default_factory=Found)
     ours: Ours = field(default_factory=Ours)
 
 
@@ -150,21 +150,19 @@ def _about_daemon(state: Path, instances: Collection[str | None]) -> Iterator[Fi
         )
 
 
-def _about_records(records: Records, files: Mapping[str, str]) -> Iterator[Finding]:
+def _about_records(records: Found, files: Mapping[str, str]) -> Iterator[Finding]:
     """Records that cannot be read; *files* has names of CDI files by UID."""
     for uid, why in records.unreadable.items():
         guard = f" If it has none, remove the CDI file {files[uid]}." if uid in files else ""
         yield problem(
-            f"the record of claim {uid} cannot be read: {why}"
-            if why
-            else f"the record of claim {uid} was set aside, because it is broken",
+            f"the record of claim {uid} cannot be read and is set aside: {why}",
             "Delete the pods of that claim: its NPUs are kept from others until it is unprepared."
             + guard,
         )
 
 
 def _about_files(
-    places: Places, cdi: CdiFolder, files: Mapping[str, bool], records: Records
+    places: Places, cdi: CdiFolder, files: Mapping[str, bool], records: Found
 ) -> Iterator[Finding]:
     for entry in filter(_has_file, records.entries.values()):
         if not files.get(entry.uid):
