@@ -46,10 +46,6 @@ e2e *arguments:
 kind command *arguments:
     python -m dev.kind {{command}} {{arguments}}
 
-# so many gRPC calls at random: cancelled, reset, late, and with a server that keeps restarting
-stress calls *arguments:
-    python -m dev.grpc.stress {{calls}} {{arguments}}
-
 # attack the daemon in every way that docs/security.md lists and print its tables anew; half an hour
 abuse *words:
     python -m dev.abuse {{words}}

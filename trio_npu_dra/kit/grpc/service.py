@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from betterproto2 import Message
 from grpclib.const import Cardinality, Handler, Status
@@ -45,7 +46,8 @@ class RpcError(DriverError, GRPCError):
         return f"{self.status.name}: {self.message}"
 
 
-class Route(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Route:
     """A grpclib service of one method."""
 
     path: str
@@ -56,7 +58,8 @@ class Route(NamedTuple):
         return {self.path: self.handler}
 
 
-class UnaryMethod(NamedTuple, Generic[RequestT, ReplyT]):
+@dataclass(frozen=True, slots=True)
+class UnaryMethod(Generic[RequestT, ReplyT]):
     """One request, one reply.
 
     Attributes:
@@ -78,7 +81,8 @@ class UnaryMethod(NamedTuple, Generic[RequestT, ReplyT]):
         return Route(self.path, Handler(answer, Cardinality.UNARY_UNARY, self.request, self.reply))
 
 
-class StreamMethod(NamedTuple, Generic[RequestT, ReplyT]):
+@dataclass(frozen=True, slots=True)
+class StreamMethod(Generic[RequestT, ReplyT]):
     """One request, any number of replies.
 
     Attributes:
