@@ -18,8 +18,6 @@ from trio_npu_dra.kit.base.terminal import visible
 
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
-_ENCODER = json.JSONEncoder(default=str, ensure_ascii=False)  # making one takes as long as a line
-
 _CHATTY = ("httpx", "httpcore", "hpack", "h2", "grpclib", "asyncio")
 
 
@@ -35,9 +33,6 @@ def configure(
     if isinstance(stream, ThreadedStream):
         stream.words = partial(_words_of_dropped, formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # Finding out the thread and process of a line takes a third of its time, and no line has them.
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging.logAsyncioTasks = False  # type: ignore[attr-defined] # typeshed does not know it
     # One line a request would drown ours.
     for chatty in _CHATTY:
         logging.getLogger(chatty).setLevel(logging.WARNING)
@@ -63,7 +58,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return visible(_ENCODER.encode(line))
+        return visible(json.dumps(line, default=str, ensure_ascii=False))
 
 
 class TextFormatter(logging.Formatter):
