@@ -31,18 +31,18 @@ def _link(path: Path) -> None:
     path.symlink_to(victim(path))
 
 
-KINDS: Mapping[str, tuple[Callable[[Path], None], str]] = {
-    "link": (_link, "a symbolic link"),
-    "folder": (_folder, "a folder"),
-    "pipe": (os.mkfifo, "a named pipe"),
-    "socket": (_socket, "a socket"),
+KINDS: Mapping[str, Callable[[Path], None]] = {
+    "link": _link,
+    "folder": _folder,
+    "pipe": os.mkfifo,
+    "socket": _socket,
 }
-"""Each kind: the function that puts it somewhere, and its description."""
+"""Each kind: the function that puts it somewhere."""
 
 
 def put(kind: str, path: Path) -> None:
     """Put something foreign at *path*."""
-    KINDS[kind][0](path)
+    KINDS[kind](path)
 
 
 def set_aside(path: Path) -> list[Path]:

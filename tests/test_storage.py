@@ -101,7 +101,7 @@ def test_a_foreign_thing_is_not_read_and_gives_way_to_a_write(
     foreign.put(kind, path)
     victim = foreign.victim(path)
 
-    with pytest.raises(ForeignFile, match=rf"a.json is {foreign.KINDS[kind][1]}"):
+    with pytest.raises(ForeignFile, match="a.json is not a file of this driver"):
         storage.read_bytes(path)
     assert not storage.holds(path, b"secret", mode=0o600)
     write(path, b"new", mode=0o600)
@@ -133,7 +133,7 @@ def test_another_users_file_is_read_only_where_that_does_no_harm(tmp_path: Path)
     else:
         path = Path("/etc/passwd")
 
-    with pytest.raises(ForeignFile, match=r"is a file of user \d+"):
+    with pytest.raises(ForeignFile, match="is not a file of this driver"):
         storage.read_bytes(path)
     assert storage.read_bytes(path, any_owner=True)
 
@@ -233,10 +233,10 @@ def test_a_folder_is_made_and_its_mode_put_back(
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "socket"])
 def test_a_folder_is_never_somewhere_else(tmp_path: Path, kind: str) -> None:
-    """The error has the kind of the thing in its place, a link to a folder too."""
+    """Not behind a link to a folder either."""
     foreign.put(kind, tmp_path / "folder")
 
-    with pytest.raises(ForeignFile, match=f"/folder: {foreign.KINDS[kind][1]} is in its place"):
+    with pytest.raises(ForeignFile, match="/folder: something else is in its place"):
         storage.make_folder(tmp_path / "folder", mode=0o750)
 
 

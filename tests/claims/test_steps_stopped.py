@@ -159,7 +159,7 @@ async def test_something_foreign_in_the_place_of_the_locks_stops_no_other_claim(
     node.source.store(claim("watch", result("npu-2", admin_access=True)))
     (node.root / "state").mkdir()
     (node.root / "state/steps").write_text("")
-    assert "/steps: a file is in its place" in await driver.prepare("a")
+    assert "/steps: something else is in its place" in await driver.prepare("a")
     assert await driver.prepare("watch") == ""
     node.cdi_path("uid-watch").unlink()
 

@@ -34,15 +34,6 @@ PLUGIN_FOLDER_MODE: Final = 0o750
 
 _SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _REFUSED: Final = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
-_KINDS: Final = {
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFREG: "a file",
-}
 _UNFINISHED: Final = re.compile(r"\..+\.[0-9a-f]{8}")
 _FOREIGN: Final = re.compile(r".+\.foreign-[0-9a-f]{8}")
 
@@ -169,11 +160,10 @@ def set_aside(path: Path) -> Path:
     """Rename something foreign of any kind, log that, and return its new path."""
     aside = path.with_name(f"{path.name}.foreign-{os.urandom(4).hex()}")
     with translated(f"set {path} aside"):
-        found = path.lstat()
         path.rename(aside)
     log.error(
         "something foreign had the name of a file of the driver and was renamed",
-        extra={"path": str(path), "now": aside.name, "problem": f"it is {_describe(found)}"},
+        extra={"path": str(path), "now": aside.name},
     )
     return aside
 
@@ -308,26 +298,13 @@ def open_file(
         descriptor = os.open(path, flags | _SAFELY, mode)
     except OSError as error:
         if error.errno in _REFUSED:
-            _check(path, path.lstat(), any_owner=any_owner)
+            raise ForeignFile(f"{path} is not a file of this driver") from error
         raise
-    try:
-        found = os.fstat(descriptor)
-        _check(path, found, any_owner=any_owner)
-    except BaseException:
+    found = os.fstat(descriptor)
+    if not (stat.S_ISREG(found.st_mode) and (any_owner or found.st_uid == os.geteuid())):
         os.close(descriptor)
-        raise
+        raise ForeignFile(f"{path} is not a file of this driver")
     return descriptor, found
-
-
-def _check(path: Path, found: os.stat_result, *, any_owner: bool) -> None:
-    is_ours = any_owner or found.st_uid == os.geteuid()
-    if not (stat.S_ISREG(found.st_mode) and is_ours):
-        raise ForeignFile(f"{path} is {_describe(found)}, not a file of this driver")
-
-
-def _describe(found: os.stat_result) -> str:
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of an unknown kind")
-    return f"{kind} of user {found.st_uid}" if found.st_uid != os.geteuid() else kind
 
 
 # --- folders, locks, errors -----------------------------------------------------------------------
@@ -357,7 +334,7 @@ def make_folder(path: Path, *, mode: int) -> bool:
                 path.mkdir(mode)
             found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise ForeignFile(f"cannot make {path}: {_describe(found)} is in its place")
+        raise ForeignFile(f"cannot make {path}: something else is in its place")
     wanted = (stat.S_IFDIR | mode, os.geteuid(), os.getegid())
     if (found.st_mode, found.st_uid, found.st_gid) == wanted:
         return is_missing
