@@ -101,7 +101,7 @@ def test_a_foreign_thing_is_not_read_and_gives_way_to_a_write(
     foreign.put(kind, path)
     victim = foreign.victim(path)
 
-    with pytest.raises(ForeignFile, match="a.json is not a file of this driver"):
+    with pytest.raises(ForeignFile, match=r"a\.json is not a file of this driver"):
         storage.read_bytes(path)
     assert not storage.holds(path, b"secret", mode=0o600)
     write(path, b"new", mode=0o600)
