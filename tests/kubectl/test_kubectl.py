@@ -13,6 +13,7 @@ from dev.explain.static_api import StaticApi, served
 from dev.rig.waiting import HANG_SECONDS, until
 from tests.kubectl.conformance import ALL, ENDINGS, asked, nothing_is_left
 from trio_npu_dra.tools import kubectl
+from trio_npu_dra.tools.cli import npu_completion
 from trio_npu_dra.tools.cli.kubectl_npu import main
 
 
@@ -129,6 +130,16 @@ async def test_a_plugin_may_ask_a_person(
             os.write(typed, b"1234\n")
             await until(lambda: has_said("not 1234\n"))
     assert "".join(said) == "Code: not 1234\n"
+
+
+def test_a_shell_that_completes_is_asked_nothing(
+    script: Callable[[str], None], typed: int, tmp_path: Path
+) -> None:
+    """A credential plugin finds its standard input at its end."""
+    script(f"read -r code && touch {tmp_path}/read; exit 1")
+    os.write(typed, b"1234\n")
+    assert npu_completion.main(["node", ""]) == 0
+    assert not (tmp_path / "read").exists()
 
 
 @pytest.fixture
