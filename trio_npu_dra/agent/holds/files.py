@@ -18,10 +18,15 @@ from pathlib import Path
 
 from trio_npu_dra.agent.holds.encoding import parse
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
+from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.boot import BOOT_ID, read_boot_id
 from trio_npu_dra.kit.base.errors import RecordRefused, StorageError
 
 log = logging.getLogger(__name__)
+
+CLAIMS = "claims"
+"""The folder of the records, in the state folder."""
 
 _FOLDER_MODE = 0o700
 # UIDs have at most 128 letters, and a prefix of ours.
@@ -41,25 +46,57 @@ class Found:
     unreadable: dict[str, str] = field(default_factory=dict)
 
 
-def read_folder(folder: Path) -> Found:
+def _read_folder(folder: Path) -> Found:
     """Read all records in a folder; its other files are none of ours.
 
     Raises:
         StorageError: It is missing or cannot be read.
     """
     with storage.translated(f"read {folder}"):
-        names = sorted(os.listdir(folder))  # noqa: PTH208 - as for all other folders
+        paths = sorted(folder.iterdir())
     found = Found()
-    for name in names:
-        if (of := _NAME.fullmatch(name)) is None:
+    for path in paths:
+        if (of := _NAME.fullmatch(path.name)) is None:
             continue
         try:
-            content = storage.read_bytes(folder / name)
+            content = storage.read_bytes(path)
             if content is not None:  # else it has just been removed
                 found.entries[of[1]] = parse(content, uid=of[1])
         except StorageError as error:
             found.unreadable[of[1]] = str(error)
     return found
+
+
+def read_records(state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> Found:
+    """The records as a command reads them beside the daemon: without the lock or any change.
+
+    The daemon may write meanwhile: each record is whole, but two of them may be of different
+    moments. Those of an earlier boot are left out.
+
+    Raises:
+        StorageError: The folder is missing or cannot be read.
+    """
+    found = _read_folder(state_folder / CLAIMS)
+    boot_id = read_boot_id(boot_id_file)
+    if boot_id:
+        current = {"", boot_id}
+        found.entries = {u: one for u, one in found.entries.items() if one.boot_id in current}
+    return found
+
+
+def read_holds(state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> tuple[Hold, ...] | None:
+    """The holds of all records; None if their folder is missing or cannot be read.
+
+    A record that cannot be read is left out, with a line in the log.
+    """
+    try:
+        records = read_records(state_folder, boot_id_file=boot_id_file)
+    except StorageError as error:
+        log.debug("the holders of NPUs are unknown", extra={"problem": str(error)})
+        return None
+    for uid, problem in records.unreadable.items():
+        log.warning("a claim record cannot be read", extra={"uid": uid, "problem": problem})
+    return tuple(hold for entry in records.entries.values() for hold in entry.holds)
 
 
 class EntryFiles:
@@ -137,7 +174,7 @@ class EntryFiles:
         """
         storage.remove_unfinished(self._folder, "")
         self._adopt()
-        found = read_folder(self._folder)
+        found = _read_folder(self._folder)
         for uid, problem in list(found.unreadable.items()):
             if is_first_of_boot and self._forget(uid, uid):
                 del found.unreadable[uid]

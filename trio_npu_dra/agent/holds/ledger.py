@@ -39,7 +39,7 @@ import outcome
 
 from trio_npu_dra.agent.holds.encoding import encode
 from trio_npu_dra.agent.holds.entry import Entry
-from trio_npu_dra.agent.holds.files import EntryFiles, Found
+from trio_npu_dra.agent.holds.files import CLAIMS, EntryFiles, Found
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind
 from trio_npu_dra.agent.holds.lock import NodeLock, Turn
 from trio_npu_dra.ascend.model import Chip
@@ -51,9 +51,6 @@ from trio_npu_dra.kit.base.observable import Observable
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-CLAIMS = "claims"
-"""The folder of the records, in the state folder."""
 
 
 class Ledger:

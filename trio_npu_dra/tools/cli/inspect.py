@@ -22,7 +22,7 @@ from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.flags import add_flags
 from trio_npu_dra.agent.holds.availability import pool_offers
-from trio_npu_dra.agent.holds.snapshot import read_holds
+from trio_npu_dra.agent.holds.files import read_holds
 from trio_npu_dra.agent.settings import NodeSettings, host_node_name
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.ascend_driver import load_library

@@ -14,10 +14,8 @@ from pydantic_core import from_json
 from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.handout.share_flag import flags_set_by_driver
 from trio_npu_dra.agent.holds.entry import Entry, EntryState, host_nodes
-from trio_npu_dra.agent.holds.files import Found
+from trio_npu_dra.agent.holds.files import CLAIMS, Found, read_records
 from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
-from trio_npu_dra.agent.holds.ledger import CLAIMS
-from trio_npu_dra.agent.holds.snapshot import read_records
 from trio_npu_dra.agent.report.status_files import StatusFiles
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.device_metadata import metadata_files

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from tests.holds.entries import entry
+from trio_npu_dra.agent.holds.files import read_holds, read_records
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.agent.holds.snapshot import read_holds, read_records
 
 
 async def test_the_holds_of_the_records_are_seen(tmp_path: Path) -> None:
