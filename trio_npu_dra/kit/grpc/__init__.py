@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from grpclib.const import Status
 
-from trio_npu_dra.kit.grpc.client import Channel, Incoming, open_channel
+from trio_npu_dra.kit.grpc.client import Channel, open_channel
 from trio_npu_dra.kit.grpc.server import serve
 from trio_npu_dra.kit.grpc.service import (
     Route,
@@ -21,25 +21,20 @@ from trio_npu_dra.kit.grpc.service import (
     UnaryMethod,
 )
 from trio_npu_dra.kit.grpc.sockets import (
-    Listener,
     is_refused,
     is_socket,
     is_too_long,
     listen_tcp,
     listen_unix,
 )
-from trio_npu_dra.kit.grpc.stream import Stream
 
 __all__ = [
     "Channel",
-    "Incoming",
-    "Listener",
     "Route",
     "RpcError",
     "Send",
     "Service",
     "Status",
-    "Stream",
     "StreamMethod",
     "UnaryMethod",
     "_generated",
