@@ -4,7 +4,6 @@
 import gc
 import logging
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -19,7 +18,6 @@ from trio_npu_dra.kit.pool import PoolAccepted
 from trio_npu_dra.kit.pool.pace import AT_ONCE
 from trio_npu_dra.kit.pool.taint_times import untimed
 from trio_npu_dra.lab.standins.api_rules import Kubernetes
-from trio_npu_dra.lab.standins.api_state import ApiState
 
 HOUR = 3600.0
 LOG_LINES = 25
@@ -32,16 +30,6 @@ kept of each of the 1,000 to 2,000 failed requests would be more."""
 def published(subject: Subject) -> Devices:
     """The devices that the API server has, without the times that it added."""
     return tuple(untimed(device) for device in subject.devices)
-
-
-def shift_taint_times(state: ApiState, moment: str) -> None:
-    """Store other times, as an API server with another clock would have."""
-    for item in state.all(ResourceSlice):
-        wire = item.to_wire()
-        for device in wire["spec"]["devices"]:
-            for taint in device.get("taints", ()):
-                taint["timeAdded"] = moment
-        state.put(ResourceSlice.model_validate(wire))
 
 
 @pytest.fixture
@@ -208,58 +196,6 @@ async def test_a_fight_with_an_editor_slows_down(reach: Reach, autojump_clock: M
                 await subject.until_stored(lambda _: published(subject) == devices(2), within=61)
     assert 60 <= reach.asked["update"] <= 70
     assert reach.asked["list"] <= 140
-
-
-async def test_a_fight_of_two_drivers_slows_down(reach: Reach, autojump_clock: MockClock) -> None:
-    """They want different pools of one node; after a peace the next repair is fast.
-
-    A conflict on the way is no reason to hurry.
-    """
-    async with (
-        publishing(KubeClient(reach), reach.state, devices(2)) as one,
-        publishing(KubeClient(reach), reach.state, devices(3)) as other,
-    ):
-        await trio.sleep(HOUR)
-        fought = sum(reach.asked[verb] for verb in ("create", "update", "delete"))
-        other.publish(devices(2))
-        await trio.sleep(300)
-        reach.asked.clear()
-        one.edit()
-        await trio.sleep(1)
-    assert fought <= 140
-    assert published(one) == devices(2)
-    assert reach.asked["update"] <= 2
-
-
-@pytest.mark.parametrize("jump", [-86400.0, 86400.0])
-async def test_a_wall_clock_that_jumps_changes_nothing(
-    jump: float,
-    reach: Reach,
-    autojump_clock: MockClock,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Our clock or the API server's: nothing is written, and edits are repaired as always."""
-    pool = devices(2, taint="minor")
-    async with settled(reach, pool) as subject:
-        shifted, real = (jump,), time.time
-        monkeypatch.setattr(time, "time", lambda: real() + shifted[0])
-        reach.leave()
-        await trio.sleep(60)
-        reach.come_back()
-        await trio.sleep(5)
-        (before,) = subject.slices
-        subject.edit()
-        await trio.sleep(2)
-        assert published(subject) == pool
-        shift_taint_times(
-            reach.state, "2006-01-02T15:04:05Z" if jump < 0 else "2106-01-02T15:04:05Z"
-        )
-        (shifted_slice,) = subject.slices
-        reach.asked.clear()
-        await trio.sleep(300)
-        assert subject.slices == (shifted_slice,)
-        assert reach.asked.keys() <= {"watch"}
-    assert before.metadata.name == shifted_slice.metadata.name
 
 
 async def test_dropped_fields_are_tried_again_after_an_outage(

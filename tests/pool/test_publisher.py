@@ -67,21 +67,6 @@ async def test_the_pool_is_published_for_the_node(client: KubeClient, state: Api
     assert subject.writes == 1
 
 
-async def test_a_fight_does_not_hold_up_facts(client: KubeClient, state: ApiState) -> None:
-    """Repairs slow down while edits go on; a new pool is written without delay.
-
-    The third repair would wait a second, the fourth two.
-    """
-    async with publishing(client, state, devices(2)) as subject:
-        await subject.until_settled()
-        for _ in range(3):
-            subject.edit()
-            await subject.until_stored(lambda slices: slices[0].spec.devices == devices(2))
-        subject.edit()
-        subject.publish(devices(3))
-        await subject.until_stored(lambda slices: slices[0].spec.devices == devices(3))
-
-
 @pytest.mark.parametrize("count", [2, 70])
 async def test_a_lost_create_is_not_repeated(
     count: int, client: KubeClient, state: ApiState

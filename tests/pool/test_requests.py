@@ -70,18 +70,6 @@ async def test_a_change_costs_its_writes_and_a_list_before_a_create(
 
 
 @pytest.mark.parametrize("lag", LAGS)
-async def test_a_repair_costs_its_write(
-    lag: float, reach: Reach, autojump_clock: MockClock
-) -> None:
-    """As a change does."""
-    reach.lag = lag
-    async with publishing(KubeClient(reach), reach.state, devices(2)) as subject:
-        await asked(reach)
-        subject.edit()
-        assert await asked(reach) == {"update": 1}
-
-
-@pytest.mark.parametrize("lag", LAGS)
 async def test_a_change_while_the_watch_is_broken_costs_a_list_and_its_write(
     lag: float, reach: Reach, autojump_clock: MockClock
 ) -> None:

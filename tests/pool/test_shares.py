@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.devices.test_build import FULL
 from tests.holds.entries import hold
-from tests.pool.publishing import DRIVER, settled
-from tests.pool.reach import Reach
+from tests.pool.publishing import DRIVER
 from trio_npu_dra.agent.devices.build import build_pool
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
@@ -74,12 +73,6 @@ def test_as_many_plain_requests_fit_as_there_are_shares(
         assert default * shares <= total
         assert (default - least) % step == 0
         assert least + step <= total
-
-
-async def test_an_api_server_stores_it_as_it_was_sent(reach: Reach) -> None:
-    """The publisher has no difference to repair."""
-    async with settled(reach, build(shares=63)) as published:
-        assert published.devices == build(shares=63)
 
 
 @pytest.mark.parametrize(("shares", "keeps"), [(0, True), (8, False)])
