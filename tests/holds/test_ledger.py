@@ -178,6 +178,25 @@ async def test_an_entry_is_overwritten_in_one_rename(tmp_path: Path) -> None:
     assert b"davinci3" in (tmp_path / "claims/uid-a.json").read_bytes()
 
 
+async def test_a_record_that_cannot_be_read_is_told_until_its_claim_is_prepared_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the log once, however often the folder is read."""
+    ledger, other = await ledger_with(tmp_path, entry("uid-a")), Ledger(tmp_path)
+    for _ in range(2):
+        (tmp_path / "claims/uid-a.json").write_bytes(b"{")
+        async with other.exclusive():
+            other.put(entry("uid-b", 1))
+        async with ledger.exclusive():
+            assert ledger.unreadable == {"uid-a"}
+        assert ledger.set_aside.value.keys() == {"uid-a"}
+    assert len([line for line in caplog.messages if "set aside" in line]) == 2  # by each
+
+    async with ledger.exclusive():
+        ledger.put(entry("uid-a"))
+    assert ledger.unreadable == ledger.set_aside.value.keys() == set()
+
+
 async def test_a_record_changes_in_the_critical_section_only(tmp_path: Path) -> None:
     """Before and after it another instance may be at it."""
     ledger = Ledger(tmp_path)
