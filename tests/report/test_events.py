@@ -220,9 +220,13 @@ async def test_a_storm_is_a_bounded_number_of_writes(
 
 
 async def test_an_api_server_that_is_away_hears_the_newest_later(
-    server: Server, boards: Observable[Board], mock_clock: MockClock
+    server: Server,
+    boards: Observable[Board],
+    mock_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It gets each Event once, with all counts, however long it was away."""
+    """It gets each Event once, with all counts, however long it was away; one task asks for it."""
+    caplog.set_level("INFO")
     mock_clock.autojump_threshold = 0
     server.error = Unavailable("away")
     for _ in range(3):
@@ -231,8 +235,10 @@ async def test_an_api_server_that_is_away_hears_the_newest_later(
         boards.set(WELL)
         await trio.sleep(1)
     await trio.sleep(2 * QUIET_SECONDS)
+    assert server.asked < QUIET_SECONDS
     server.error = None
     await trio.sleep(PAUSE_SECONDS)
+    assert caplog.text.count("writing Events works again") == 1
 
     assert {event.count for event in server.events.values()} == {3}
 
