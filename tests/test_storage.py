@@ -120,7 +120,7 @@ def test_a_folder_is_not_removed_but_renamed(tmp_path: Path) -> None:
     assert storage.remove(path) is True
 
     (aside,) = tmp_path.iterdir()
-    assert storage.is_set_aside(aside.name)
+    assert [aside] == foreign.set_aside(path)
     assert (aside / "kept").exists()
 
 

@@ -149,11 +149,7 @@ def other_programs(root: Path, driver_name: str, ours: LibraryHook | None) -> li
             found = [path for path in root.iterdir() if path.name.startswith(start)]
         except FileNotFoundError:
             return []
-    return [
-        path
-        for path in found
-        if (ours is None or path != ours.path) and not storage.is_set_aside(path.name)
-    ]
+    return [path for path in found if ours is None or path != ours.path]
 
 
 def prefix(driver_name: str) -> str:

@@ -204,11 +204,11 @@ class EntryFiles:
         shutil.rmtree(self._folder.with_name("copies"), ignore_errors=True)
         for path in self._folder.glob("*.json.aside"):
             record = path.with_name(path.name.removesuffix(".aside"))
-            with suppress(StorageError):
+            with suppress(OSError):
                 if os.path.lexists(record):  # its claim was prepared again
-                    storage.remove(path)
+                    path.unlink()
                 else:
-                    storage.rename(path, record)
+                    path.rename(record)
 
     def _forget(self, uid: str, claim: str) -> bool:
         """Remove a record of an earlier boot; whether that worked."""

@@ -35,7 +35,6 @@ PLUGIN_FOLDER_MODE: Final = 0o750
 _SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _REFUSED: Final = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 _UNFINISHED: Final = re.compile(r"\..+\.[0-9a-f]{8}")
-_FOREIGN: Final = re.compile(r".+\.foreign-[0-9a-f]{8}")
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -130,12 +129,6 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def rename(path: Path, target: Path) -> None:
-    """Give a file another name: replace a file of that name, set a folder aside."""
-    with translated(f"rename {path}"):
-        _replace(path, target)
-
-
 def _replace(path: str | Path, target: Path) -> None:
     try:
         os.replace(path, target)
@@ -166,11 +159,6 @@ def set_aside(path: Path) -> Path:
         extra={"path": str(path), "now": aside.name},
     )
     return aside
-
-
-def is_set_aside(name: str) -> bool:
-    """Whether `set_aside` gives such names."""
-    return _FOREIGN.fullmatch(name) is not None
 
 
 # --- temporary files of killed writers -----------------------------------------------------------
@@ -245,20 +233,6 @@ def read_bytes(path: Path, *, limit: int = SIZE_LIMIT, any_owner: bool = False) 
             return os.read(descriptor, found.st_size)
         finally:
             os.close(descriptor)
-
-
-def is_there(path: Path) -> bool:
-    """Whether something is at a path; links are followed.
-
-    Raises:
-        StorageError: We may not look there. `Path.exists` raises or, from Python 3.14 on, says no.
-    """
-    with translated(f"look at {path}"):
-        try:
-            path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-    return True
 
 
 def holds(path: Path, data: bytes, *, mode: int) -> bool:

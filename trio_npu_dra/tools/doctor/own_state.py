@@ -60,7 +60,7 @@ def look(places: Places) -> OwnState:
     try:
         instances = running_instances(state) if os.path.lexists(state) else ()
         daemon = [*_about_daemon(state, instances)]
-        if not storage.is_there(state / CLAIMS):
+        if not os.path.lexists(state / CLAIMS):
             return OwnState(
                 findings=(*daemon, *_all_is_well(daemon, ())),
                 instances=instances,
