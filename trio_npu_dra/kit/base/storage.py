@@ -17,8 +17,8 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -238,17 +238,10 @@ def read_bytes(path: Path, *, limit: int = SIZE_LIMIT, any_owner: bool = False) 
 def holds(path: Path, data: bytes, *, mode: int) -> bool:
     """Whether a file of this user has these permission bits and contains exactly *data*."""
     try:
-        descriptor, found = open_file(path, os.O_RDONLY)
-    except (OSError, ForeignFile):  # the caller writes an unreadable file again
+        is_right = has_form(path.lstat(), mode=mode)
+        return is_right and read_bytes(path, limit=len(data)) == data
+    except (OSError, StorageError):  # the caller writes an unreadable file again
         return False
-    try:
-        return has_form(found, mode=mode) and (
-            found.st_size == len(data) and os.read(descriptor, len(data)) == data
-        )
-    except OSError:  # such as bad blocks
-        return False
-    finally:
-        os.close(descriptor)
 
 
 def has_form(found: os.stat_result, *, mode: int) -> bool:
@@ -333,18 +326,12 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
-class translated:  # noqa: N801 - as those of contextlib; a generator would take four times as long
+@contextmanager
+def translated(
+    action: str, into: Callable[[str], DriverError] = StorageError
+) -> Generator[None, None, None]:
     """Raise errors of the operating system as *into*: "cannot *action*: …"."""
-
-    __slots__ = ("_action", "_into")
-
-    def __init__(self, action: str, into: Callable[[str], DriverError] = StorageError) -> None:
-        self._action = action
-        self._into = into
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, OSError):
-            raise self._into(f"cannot {self._action}: {error.strerror or error}") from error
+    try:
+        yield
+    except OSError as error:
+        raise into(f"cannot {action}: {error.strerror or error}") from error
