@@ -391,10 +391,10 @@ TASKS = {
     "pages": ("serve_http", "serve_probes"),
     "control": ("serve_control",),
     "service": (),
-    "NPUs": ("publish_chips",),
+    "NPUs": ("_own_and_work",),
     "publish": (".follow_pool",),
     "serve_kubelet": (),
-    "registration socket, removal of dead sockets": ("server.serve", "remove_dead_sockets"),
+    "registration socket": ("server.serve",),
 }
 """The tasks of a row of the page's tree, where that is not the task's name."""
 

@@ -1,68 +1,54 @@
 """A lock has one holder at a time, and none outlives its process."""
 
 import fcntl
-import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import pytest
-import trio
-from trio.testing import wait_all_tasks_blocked
 
-from dev.rig.waiting import HANG_SECONDS
+from dev.rig.waiting import until
 from tests import foreign
-from trio_npu_dra.kit.base.errors import LockHeld, StorageError
-from trio_npu_dra.kit.base.file_lock import hold
-
-quickly = partial(hold, pause_seconds=0.001)
+from trio_npu_dra.kit.base.errors import StorageError
+from trio_npu_dra.kit.base.file_lock import FileLock
 
 HOLDS = """
-import sys, trio
+import sys, time
 from pathlib import Path
-from trio_npu_dra.kit.base.file_lock import hold
+from trio_npu_dra.kit.base.file_lock import FileLock
 
-async def main():
-    async with hold(Path(sys.argv[1]), pause_seconds=0.001):
-        print("held", flush=True)
-        await trio.sleep_forever()
-
-trio.run(main)
+lock = FileLock(Path(sys.argv[1]))
+print(lock.try_lock(), flush=True)
+time.sleep(1000)
 """
 
 
-async def test_a_wait_that_ends_holds_nothing(tmp_path: Path) -> None:
-    """By its patience, whose error names the file, or cancelled: the next process gets the lock."""
-    async with quickly(tmp_path / "lock"):
-        with pytest.raises(LockHeld, match="/lock for 0 s"):
-            async with quickly(tmp_path / "lock", patience_seconds=0):
-                pass
-        with trio.move_on_after(0.01):
-            async with quickly(tmp_path / "lock"):
-                pass
-    with trio.fail_after(HANG_SECONDS):
-        async with quickly(tmp_path / "lock"):
-            pass
+def test_a_lock_that_is_let_go_is_free(tmp_path: Path) -> None:
+    """By closing its file or not; what its holder has written is read by those who wait."""
+    one, two = (FileLock(tmp_path / "lock") for _ in range(2))
+    for let_go in (one.unlock, one.close):
+        assert (one.try_lock(), two.try_lock(), one.try_lock()) == (True, False, True)
+        one.write(b"one")
+        assert (two.read(), two.is_held) == (b"one", False)
+        let_go()
+        assert (one.is_held, two.try_lock()) == (False, True)
+        two.write(b"")
+        two.unlock()
 
 
-async def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
+def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
     """SIGKILL leaves no lock behind."""
+    lock = FileLock(tmp_path / "lock")
     command = [sys.executable, "-c", HOLDS, str(tmp_path / "lock")]
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            run = partial(trio.run_process, stdout=subprocess.PIPE, check=False)
-            process: trio.Process = await nursery.start(run, command)
-            assert process.stdout is not None
-            async with process.stdout as said:
-                assert (await said.receive_some()).startswith(b"held")
-                with pytest.raises(StorageError):
-                    async with quickly(tmp_path / "lock", patience_seconds=0):
-                        pass
-                process.kill()
-                async with quickly(tmp_path / "lock"):
-                    pass
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        assert not lock.try_lock()
+        process.kill()
+        process.wait()
+    assert lock.try_lock()
+    lock.close()
 
 
 # --- foreign things ------------------------------------------------------------------------------
@@ -72,26 +58,16 @@ async def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
 async def test_something_foreign_in_a_locks_place_is_set_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """The lock follows no link and waits for no pipe, and concurrent processes take turns."""
+    """The lock follows no link and waits for no pipe; it has one holder, whoever makes way."""
     path = tmp_path / "lock"
     foreign.put(kind, path)
-    inside: list[int] = []
-
-    async def take_turns(name: int) -> None:
-        for _ in range(3):
-            async with quickly(path) as descriptor:
-                assert inside == []
-                inside.append(name)
-                os.pwrite(descriptor, b"mark", 0)
-                await trio.lowlevel.checkpoint()
-                inside.remove(name)
-
-    with trio.fail_after(10):
-        async with trio.open_nursery() as nursery:
-            for name in range(3):
-                nursery.start_soon(take_turns, name)
-
-    assert path.read_bytes() == b"mark"
+    locks = [FileLock(path) for _ in range(3)]
+    for _ in range(3):
+        await until(lambda: any(lock.try_lock() for lock in locks))
+        (holder,) = (lock for lock in locks if lock.is_held)
+        holder.write(b"mark")
+        assert path.read_bytes() == b"mark"
+        holder.close()
     assert len(foreign.set_aside(path)) == 1
     assert vars(caplog.records[0])["path"] == str(path)
     victim = foreign.victim(path)
@@ -102,37 +78,28 @@ async def test_a_lock_with_a_second_name_is_set_aside(tmp_path: Path) -> None:
     """Writes to it would change another file."""
     (tmp_path / "victim").write_text("secret")
     (tmp_path / "lock").hardlink_to(tmp_path / "victim")
-
-    with trio.fail_after(10):
-        async with quickly(tmp_path / "lock") as descriptor:
-            os.pwrite(descriptor, b"mark", 0)
-
+    lock = FileLock(tmp_path / "lock")
+    await until(lock.try_lock)
+    lock.write(b"mark")
     assert (tmp_path / "victim").read_text() == "secret"
 
 
-async def test_a_folder_that_was_replaced_during_the_wait_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_was_replaced_is_named(tmp_path: Path) -> None:
     """A file is in its place."""
     folder = tmp_path / "state"
     folder.mkdir()
-    path = folder / "lock"
-
-    async def wait() -> None:
-        with pytest.raises(StorageError, match=r"look at .*/lock: Not a directory"):
-            async with quickly(path):
-                pass
-
-    with trio.fail_after(HANG_SECONDS):
-        async with trio.open_nursery() as nursery, quickly(path):
-            nursery.start_soon(wait)
-            await wait_all_tasks_blocked()
-            folder.rename(tmp_path / "moved")
-            folder.touch()
+    held, waits = (FileLock(folder / "lock") for _ in range(2))
+    assert (held.try_lock(), waits.try_lock()) == (True, False)
+    folder.rename(tmp_path / "moved")
+    folder.touch()
+    held.close()
+    with pytest.raises(StorageError, match=r"look at .*/lock: Not a directory"):
+        waits.try_lock()
     with pytest.raises(StorageError, match=r"open .*/lock: Not a directory"):
-        async with quickly(path):
-            pass
+        FileLock(folder / "lock").try_lock()
 
 
-async def test_a_lock_counts_only_while_it_has_its_name(tmp_path: Path) -> None:
+def test_a_lock_counts_only_while_it_has_its_name(tmp_path: Path) -> None:
     """A process that locked a replaced file would be alone with it."""
     path = tmp_path / "lock"
 
@@ -143,31 +110,28 @@ async def test_a_lock_counts_only_while_it_has_its_name(tmp_path: Path) -> None:
             path.rename(tmp_path / "old")
             path.touch()
 
+    lock = FileLock(path)
     sys.setprofile(replace)
     try:
-        with trio.fail_after(10):
-            async with quickly(path) as descriptor:
-                assert os.fstat(descriptor).st_ino == path.stat().st_ino
+        assert not lock.try_lock()
     finally:
         sys.setprofile(None)
     assert (tmp_path / "old").exists()
+    assert lock.try_lock()
+    path.unlink()
+    assert not lock.is_held
+    other = FileLock(path)
+    assert (other.try_lock(), lock.try_lock()) == (True, False)
 
 
-async def test_a_wait_goes_on_after_the_holders_file_was_removed(tmp_path: Path) -> None:
+def test_a_wait_goes_on_after_the_holders_file_was_removed(tmp_path: Path) -> None:
     """Then the second has the file that all other processes find."""
     path = tmp_path / "lock"
-    inside: list[str] = []
-
-    async def second() -> None:
-        async with quickly(path) as descriptor:
-            inside.append("second")
-            assert os.fstat(descriptor).st_ino == path.stat().st_ino
-
-    with trio.fail_after(10):
-        async with trio.open_nursery() as nursery, quickly(path):
-            nursery.start_soon(second)
-            await wait_all_tasks_blocked()
-            path.unlink()
-            await trio.sleep(0.005)
-            inside.append("first")
-    assert inside == ["first", "second"]
+    first, second = FileLock(path), FileLock(path)
+    assert (first.try_lock(), second.try_lock()) == (True, False)
+    path.unlink()
+    assert not second.try_lock()
+    first.close()
+    assert not second.try_lock()  # the file of the first has no name
+    assert second.try_lock()
+    assert path.exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from dataclasses import replace
@@ -20,6 +19,7 @@ from trio_npu_dra.ascend.fault_file import FaultFile, FaultHistory
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import FaultLevel
+from trio_npu_dra.kit.base.boot import SteadyClock
 from trio_npu_dra.kit.base.errors import StorageError
 
 
@@ -136,19 +136,11 @@ async def test_a_disk_that_fails_is_logged_once_and_tried_again(
 
 
 def test_a_write_removes_what_a_killed_writer_left(tmp_path: Path, faults: NodeFaults) -> None:
-    """But not the file that another instance is writing, nor any other."""
+    """But no other file."""
     (tmp_path / ".faults.json.5f3a01c2").write_bytes(b"{")
     (tmp_path / ".others").write_bytes(b"")
-    with (tmp_path / ".faults.json.0d1e2f3a").open("wb") as writer:
-        fcntl.flock(writer, fcntl.LOCK_EX)
-        faults.save()
-
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "faults.json",
-        "faults.lock",
-        ".others",
-        ".faults.json.0d1e2f3a",
-    }
+    faults.save()
+    assert {path.name for path in tmp_path.iterdir()} == {"faults.json", ".others"}
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -208,7 +200,7 @@ def test_more_than_a_node_can_have_is_neither_read_nor_written(
     assert words in vars(caplog.records[0])["error"]
 
     with pytest.raises(StorageError, match=r"faults\.json has .*, at most"):
-        FaultFile(tmp_path, None).exchange(FaultHistory(chips=many), FaultHistory(), now=2.0)
+        FaultFile(tmp_path, None).write(FaultHistory(chips=many))
 
 
 @pytest.mark.parametrize("kind", [*foreign.KINDS, "huge", "deep"])
@@ -231,3 +223,39 @@ async def test_something_foreign_costs_the_memory_and_gives_way(
     faults.save()
 
     assert has_faults(NodeFaults(tmp_path))
+
+
+# --- the clock -----------------------------------------------------------------------------------
+
+
+HOURS_47 = 47 * 3600.0
+LINK_DOWN = HealthSample(codes={0x81078603: "link down"})
+
+
+def on_a_clock_set_by(folder: Path, seconds: float, *, running: float) -> NodeFaults:
+    """The faults as a daemon knows them that starts after the clock was set."""
+    clock = SteadyClock(
+        wall=lambda: 1e9 + seconds + running, running=lambda: running, boot_id="this boot"
+    )
+    return NodeFaults(folder, clock=clock, boot=clock.boot)
+
+
+@pytest.mark.parametrize("seconds", [1e8, -1e8])
+async def test_a_separation_lasts_as_long_when_the_clock_is_set(
+    tmp_path: Path, seconds: float
+) -> None:
+    """By the node's clock it would end immediately, or begin only now."""
+    faults = on_a_clock_set_by(tmp_path, 0.0, running=0.0)
+    for at in range(5):
+        faults.of(npu()).take_confirmed(LINK_DOWN, 1e9 + 200 * at)
+        faults.of(npu()).take_confirmed(HealthSample(), 1e9 + 200 * at + 50)
+    faults.save()
+    separated = faults.of(npu()).memory[0x81078603].separated
+    assert separated is not None
+
+    later = on_a_clock_set_by(tmp_path, seconds, running=HOURS_47)
+    assert later.of(npu()).memory[0x81078603].separated == separated + seconds
+    assert later.of(npu()).health(later.now()).level is FaultLevel.MANUALLY_SEPARATE_NPU
+    assert later.of(npu()).health(later.now() + 7200).level is not (
+        FaultLevel.MANUALLY_SEPARATE_NPU
+    )

@@ -57,7 +57,6 @@ async def leave(driver: Driver, state: str) -> None:
         await change(driver, lambda entry: replace(entry, state=EntryState.UNDOING))
         if state == "undoing, all undone":
             node.cdi_path("uid-a").unlink()
-            (node.state_folder / "steps/uid-a.lock").unlink()
             for name in DONE:
                 (node.root / "markers" / name).unlink()
             await change(driver, lambda entry: replace(entry, steps=()))
@@ -97,5 +96,4 @@ def is_whole(driver: Driver) -> bool:
 def is_absent(driver: Driver) -> bool:
     """Whether nothing of it is there."""
     node = driver.node
-    locks = [*(node.state_folder / "steps").glob("*")]
-    return not (node.record_uids() or node.cdi_uids() or marks(node.root) or locks)
+    return not (node.record_uids() or node.cdi_uids() or marks(node.root))

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 import trio
 
-from tests.claims.chip_folders import quarter
 from tests.claims.cut_node import CutNode
 from trio_npu_dra.agent.claims.by_hand import find_cut_by_hand
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
@@ -46,19 +45,6 @@ def published(cut: CutNode, ledger: Ledger) -> list[str]:
 async def seen_cut(cut: CutNode, *, number: int = 1) -> None:
     """Wait until the Board has so many vNPUs of the first chip."""
     await cut.disk.board.wait_until(lambda board: len(board.chips[0].vnpus) == number)
-
-
-async def test_a_vnpu_that_another_instance_cut_is_never_published(cut: CutNode) -> None:
-    """Whether its record was read or not."""
-    async with finding(cut) as ledger:
-        free = published(cut, ledger)
-        cut.store("a", quarter(0))
-        assert await cut.driver().prepare("a") == ""
-        await seen_cut(cut)
-        assert published(cut, ledger) == free
-        await cut.division.again()
-        assert published(cut, ledger) == free
-        assert cut.partitioning.value.by_hand == frozenset()
 
 
 async def test_a_vnpu_that_people_cut_is_published_at_once(cut: CutNode) -> None:

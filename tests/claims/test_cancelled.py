@@ -1,7 +1,5 @@
 """Prepare and unprepare may be cancelled at any checkpoint: they leave whole claims."""
 
-import fcntl
-import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -53,41 +51,13 @@ async def cancelled_at(step: int, call: Callable[[], Awaitable[object]]) -> bool
     return instrument.has_fired
 
 
-class BusyLock:
-    """The lock of a process, as it is for tasks that have to wait for it: with a checkpoint."""
-
-    def __init__(self) -> None:
-        self._lock = trio.Lock()
-
-    def acquire_nowait(self) -> None:
-        """Never free without a wait."""
-        raise trio.WouldBlock
-
-    async def acquire(self) -> None:
-        """Take it."""
-        await self._lock.acquire()
-
-    def release(self) -> None:
-        """Give it to the next."""
-        self._lock.release()
-
-
-def keep_busy(ledger: Ledger) -> None:
-    """Have each critical section begin with a checkpoint, as where other calls are served too."""
-    ledger._lock._in_process = BusyLock()  # type: ignore[assignment] # trio's cannot be derived from
-
-
-async def hold_lock_for_a_while(
-    node: NodeOnDisk, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+async def be_at_claims_for_a_while(
+    ledger: Ledger, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Be another instance in its critical section."""
-    descriptor = os.open(node.root / "state/serialize.lock", os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    """Be another call in its critical section."""
+    async with ledger.exclusive():
         task_status.started()
         await trio.sleep(0.01)
-    finally:
-        os.close(descriptor)
 
 
 def has_whole_claims(node: NodeOnDisk) -> bool:
@@ -107,7 +77,7 @@ async def start_on(node: NodeOnDisk) -> NodeClaims:
 async def test_a_call_can_be_cancelled_at_each_checkpoint(
     quick_node: NodeOnDisk, verb: str, is_contended: bool, autojump_clock: MockClock
 ) -> None:
-    """Through an API outage and a wait for another instance; the next call completes it."""
+    """Through an API outage and a wait for another call; the next call completes it."""
     del autojump_clock
     node, is_prepare = quick_node, verb == "prepare"
     node.source.store(claim("a", result("npu-2")), claim("b", result("npu-3")))
@@ -120,7 +90,7 @@ async def test_a_call_can_be_cancelled_at_each_checkpoint(
             await claims.prepare([A, B])
         async with trio.open_nursery() as nursery:
             if is_contended:
-                await nursery.start(hold_lock_for_a_while, node)
+                await nursery.start(be_at_claims_for_a_while, claims._planner.ledger)
             goes_on = await cancelled_at(step, partial(getattr(claims, verb), [A, B]))
         assert has_whole_claims(node)
         assert node.record_uids() == node.cdi_uids()

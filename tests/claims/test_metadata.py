@@ -23,7 +23,6 @@ from trio_npu_dra.agent.devices.npu_status import network_on_the_wire
 from trio_npu_dra.ascend.model import Board, ChipNetwork
 from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.kit.api.objects import ResourceClaim
-from trio_npu_dra.kit.base.observable import Observable
 
 PLACE = "/var/run/kubernetes.io/dra-device-attributes"
 FILE = f"{DRIVER}-metadata.json"
@@ -40,7 +39,6 @@ METADATA = DeviceMetadata(
     driver_name=DRIVER,
     attributes=attributes,
     network=network_on_the_wire,
-    is_ours_to_renew=lambda: True,
 )
 
 
@@ -280,31 +278,6 @@ async def test_an_address_is_taken_from_the_claims_own_chip_alone(
     node.board.set(Board(chips=(other,)))
     await trio.sleep(5.1)
     assert read(node)[0]["requests"][0]["devices"] == [device("npu-2", "10.0.2.1/24")]
-
-
-async def test_only_the_instance_that_publishes_renews_addresses(
-    node: NodeOnDisk, claims: NodeClaims, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    """Two that read different ones do not rewrite each other's; the younger renews in its turn."""
-    del autojump_clock
-    node.source.store(claim("a", result("npu-2")))
-    await claims.prepare([ref("a")])
-    has_lock = False
-    for last, is_ours in ((8, lambda: not has_lock), (9, lambda: has_lock)):
-        metadata = replace(METADATA, is_ours_to_renew=is_ours)
-        keep = partial(keep_cdi_files, board=Observable(with_addresses(last)), metadata=metadata)
-        await nursery.start(keep, node.ledger(), node.cdi())
-
-    def found() -> tuple[int, str]:
-        document = read(node)[0]
-        (one,) = document["requests"][0]["devices"]
-        return document["metadata"]["generation"], one["networkData"]["ips"][0]
-
-    await trio.sleep(60)
-    assert found() == (2, "10.0.2.8/24")
-    has_lock = True  # the older one has ended
-    await trio.sleep(60)
-    assert found() == (3, "10.0.2.9/24")
 
 
 async def test_an_address_is_written_once_the_disk_takes_it(

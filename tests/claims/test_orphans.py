@@ -142,11 +142,12 @@ async def test_an_orphaned_claim_is_taken_back(
 async def test_a_claim_that_is_prepared_after_a_doubt_is_kept(
     node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    """By another instance too: each prepare takes the doubt away, whatever was read before."""
+    """Each prepare takes the doubt away, whatever was read before."""
     del autojump_clock
     node.source.store(claim("a", result("npu-2")))
     ledger = node.ledger()
-    await node.start(ledger=ledger).prepare([ref("a")])
+    claims = node.start(ledger=ledger)
+    await claims.prepare([ref("a")])
     busy = Busy(ledger)
     await forgetting(node, nursery, busy)
     node.source.store(ORPHANED["reserved for no pod"])
@@ -157,7 +158,7 @@ async def test_a_claim_that_is_prepared_after_a_doubt_is_kept(
 
     async def reserved_meanwhile() -> None:
         node.source.store(claim("a", result("npu-2")))
-        assert (await node.start().prepare([ref("a")]))["uid-a"].error == ""
+        assert (await claims.prepare([ref("a")]))["uid-a"].error == ""
         busy.meanwhile = trio.lowlevel.checkpoint
 
     busy.meanwhile = reserved_meanwhile

@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import POOL, NodeOnDisk, claim, ref, result
-from trio_npu_dra.agent.claims.service import CallAnswered, NodeClaims
+from trio_npu_dra.agent.claims.service import CallAnswered
 from trio_npu_dra.kit.base.errors import Unavailable
 from trio_npu_dra.kit.kubelet.driver import PreparedDevice, PrepareResult
 
@@ -124,43 +124,41 @@ async def test_pods_share_a_claim_at_once_and_in_turn(node: NodeOnDisk) -> None:
     assert node.record_uids() == node.cdi_uids() == set()
 
 
-@pytest.mark.parametrize("instances", [1, 2])
 async def test_a_prepare_beside_an_unprepare_of_its_claim_leaves_it_whole(
-    quick_node: NodeOnDisk, instances: int, autojump_clock: MockClock
+    quick_node: NodeOnDisk, autojump_clock: MockClock
 ) -> None:
     """Either was last; what is answered as prepared by the last call is there."""
     del autojump_clock
     quick_node.source.store(claim("a", result("npu-2")))
-    drivers = [quick_node.start() for _ in range(instances)]
+    driver = quick_node.start()
 
     for number in range(100):
         async with trio.open_nursery() as nursery:
-            calls = [drivers[0].prepare, drivers[-1].unprepare]
+            calls = [driver.prepare, driver.unprepare]
             for call in calls if number % 2 else reversed(calls):
                 nursery.start_soon(call, [ref("a")])
         assert quick_node.record_uids() == quick_node.cdi_uids()
-    await drivers[-1].unprepare([ref("a")])
+    await driver.unprepare([ref("a")])
     assert quick_node.record_uids() == quick_node.cdi_uids() == set()
 
 
-@pytest.mark.parametrize("instances", [1, 2])
 async def test_of_two_claims_for_one_device_exactly_one_gets_it(
-    quick_node: NodeOnDisk, instances: int, autojump_clock: MockClock
+    quick_node: NodeOnDisk, autojump_clock: MockClock
 ) -> None:
-    """In two calls side by side, of one instance or of two as in a rolling update."""
+    """In two calls side by side."""
     del autojump_clock
     quick_node.source.store(claim("a", result("npu-2")), claim("b", result("npu-2")))
-    drivers = [quick_node.start() for _ in range(instances)]
+    driver = quick_node.start()
     answers: dict[str, PrepareResult] = {}
 
-    async def prepare(driver: NodeClaims, name: str) -> None:
+    async def prepare(name: str) -> None:
         answers.update(await driver.prepare([ref(name)]))
 
-    for number in range(50):
+    for _ in range(50):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(prepare, drivers[0], "a")
-            nursery.start_soon(prepare, drivers[-1], "b")
+            nursery.start_soon(prepare, "a")
+            nursery.start_soon(prepare, "b")
         (winner,) = [uid for uid, answer in answers.items() if not answer.error]
         assert quick_node.record_uids() == quick_node.cdi_uids() == {winner}
-        await drivers[number % instances].unprepare([ref("a"), ref("b")])
+        await driver.unprepare([ref("a"), ref("b")])
         assert quick_node.record_uids() == quick_node.cdi_uids() == set()

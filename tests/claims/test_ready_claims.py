@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, npu, ref, result
-from tests.claims.restarted import prepare, start, unprepare
+from tests.claims.restarted import prepare, start
 from tests.full_disk import no_file_beyond
 from tests.synced import renames
 from trio_npu_dra.agent.claims.patience import Patience
@@ -154,24 +154,6 @@ async def test_a_start_renders_files_again_and_the_record_says_so(
 
     assert b"dvpp_cmdlist" not in two_claims.cdi_path("uid-a").read_bytes()
     assert "dvpp_cmdlist" not in json.dumps(two_claims.record("uid-a")["edits"])
-
-
-async def test_a_claim_that_another_instance_has_unprepared_is_planned_again(
-    two_claims: NodeOnDisk,
-) -> None:
-    """At once. The ledger is no reason to give out what the node does not offer any more."""
-    claims = two_claims.start(patience=AT_ONCE)
-    assert not (await claims.prepare([ref("a")]))["uid-a"].error
-    assert await unprepare(two_claims, "a") == {"a": ""}
-    assert not (await claims.prepare([ref("a")]))["uid-a"].error
-
-    assert await unprepare(two_claims, "a") == {"a": ""}
-    see_modules(two_claims)
-    error = (await claims.prepare([ref("a")]))["uid-a"].error
-    assert (
-        "npu-2 does not exist on node node-1 any more (it has npu-3)" in error
-    )  # which claim b holds
-    assert two_claims.record_uids() == {"uid-b"}
 
 
 # --- what a claim had is never given away --------------------------------------------------------

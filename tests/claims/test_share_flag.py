@@ -17,7 +17,6 @@ from tests.synced import syncs
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.config.effective import EffectiveConfig
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
-from trio_npu_dra.agent.handout import step_locks
 from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.entry import EntryState
 from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, NotPermitted, NotSupported, Slow
@@ -48,7 +47,7 @@ async def test_a_chip_is_shared_from_the_first_share_to_the_last(
     assert caplog.messages.count("NPU is shared from now on") == 1
     assert driver.ours.value == {"/dev/davinci2"}
     assert await driver.unprepare("a") == ""
-    assert await driver.restarted().unprepare("c") == ""
+    assert await driver.unprepare("c") == ""
     assert driver.flags.on == {2}
 
     assert await driver.unprepare("b") == ""
@@ -201,12 +200,11 @@ async def test_a_flag_is_not_set_before_the_chips_are_known(driver: Driver) -> N
         await step.do(entry("uid-a"))
 
 
-async def test_instances_take_turns_at_flags(driver: Driver, autojump_clock: MockClock) -> None:
+async def test_calls_take_turns_at_flags(driver: Driver, autojump_clock: MockClock) -> None:
     """A call that waits for too long is refused."""
     del autojump_clock
-    driver.node.state_folder.mkdir()
-    async with step_locks.hold(driver.node.state_folder / "share-flags.lock"):
-        assert "share-flags.lock" in await driver.prepare("a")
+    async with driver.ledger.steps.hold("share flags"):
+        assert "share flags has been worked on for 5 s" in await driver.prepare("a")
     assert await driver.prepare("a") == ""
 
 

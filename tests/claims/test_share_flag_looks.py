@@ -12,7 +12,7 @@ from tests.claims.flags import FlagFiles
 from tests.claims.node import NodeOnDisk, claim, result
 from tests.claims.restarted import errors_in
 from tests.claims.sharing import Driver, file_of, noted, sharing_driver
-from tests.claims.test_cancelled import cancelled_at, keep_busy
+from tests.claims.test_cancelled import cancelled_at
 from trio_npu_dra.ascend.dcmi.errors import NotSupported, Slow
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Chip
 
@@ -174,7 +174,6 @@ async def test_a_call_can_be_cancelled_at_each_checkpoint(
     while goes_on:
         if not is_prepare:
             await driver.prepare("a")
-        keep_busy(driver.ledger)
         act = driver.prepare if is_prepare else driver.unprepare
         goes_on = await cancelled_at(step, lambda act=act: act("a"))  # type: ignore[misc]
         driver = driver.restarted()

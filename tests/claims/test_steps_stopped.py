@@ -19,7 +19,7 @@ from tests.claims.stepping import (
     is_whole,
     leave,
 )
-from tests.claims.test_cancelled import cancelled_at, keep_busy
+from tests.claims.test_cancelled import cancelled_at
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.transitions import Goal
@@ -38,7 +38,6 @@ async def test_a_call_can_be_cancelled_at_each_checkpoint(
     while goes_on:
         driver.node.source.store(claim("a", result("npu-2")))
         await leave(driver, state)
-        keep_busy(driver.ledger)
         act = driver.prepare if goal is Goal.PREPARE else driver.unprepare
         goes_on = await cancelled_at(step, partial(act, "a"))
         assert driver.node.cdi_uids() <= driver.node.record_uids()
@@ -56,15 +55,13 @@ async def test_a_call_can_be_cancelled_at_each_checkpoint(
 async def test_calls_about_one_claim_take_turns_at_its_steps(
     quick_node: NodeOnDisk, autojump_clock: MockClock
 ) -> None:
-    """Two pods that share it, an unprepare, and another instance; other claims do not wait."""
+    """Two pods that share it, and unprepares; other claims do not wait."""
     del autojump_clock
     node = quick_node
     node.source.store(claim("a", result("npu-2")), claim("c", result("npu-3")))
-    drivers = [Driver(node, Patience()) for _ in range(2)]
-    busy: set[str] = set()
-    for driver in drivers:
-        for marker in driver.steps:
-            marker.seconds, marker.busy = 1.0, busy
+    driver = Driver(node, Patience())
+    for marker in driver.steps:
+        marker.seconds, marker.busy = 1.0, set()
     done: list[str] = []
 
     async def call(name: str, act: Callable[[str], Awaitable[str]], uid: str = "a") -> None:
@@ -73,13 +70,13 @@ async def test_calls_about_one_claim_take_turns_at_its_steps(
 
     for _ in range(3):
         async with trio.open_nursery() as nursery:
-            for driver in drivers:
+            for _ in range(2):
                 nursery.start_soon(call, "prepare", driver.prepare)
                 nursery.start_soon(call, "unprepare", driver.unprepare)
-            nursery.start_soon(call, "other", drivers[0].prepare, "c")
-        assert await drivers[1].unprepare("c") == ""
-        assert await drivers[0].unprepare("a") == ""
-        assert is_absent(drivers[0])
+            nursery.start_soon(call, "other", driver.prepare, "c")
+        assert await driver.unprepare("c") == ""
+        assert await driver.unprepare("a") == ""
+        assert is_absent(driver)
     assert done.count("other") == 3
 
 
@@ -93,19 +90,19 @@ async def test_a_look_leaves_a_claim_that_somebody_is_at_alone(
     del autojump_clock
     node = quick_node
     node.source.store(claim("a", result("npu-2")))
-    first, second = Driver(node, Patience()), Driver(node)
-    busy: set[str] = set()
-    for marker in (*first.steps, *second.steps):
-        marker.busy = busy
-    first.steps[0].seconds = 12.0
-    await nursery.start(keep_cdi_files, second.ledger, node.cdi(), second.steps)
+    driver = Driver(node, Patience())
+    for marker in driver.steps:
+        marker.busy = set()
+    driver.steps[0].seconds = 12.0
+    await nursery.start(keep_cdi_files, driver.ledger, node.cdi(), driver.steps)
     with trio.move_on_after(11):
-        await first.prepare("a")
+        await driver.prepare("a")
     assert errors_in(caplog) == []
     assert node.record("uid-a")["state"] == "intended"
 
+    driver.steps[0].seconds = 0.0
     await trio.sleep(6)
-    assert is_whole(second)
+    assert is_whole(driver)
 
 
 async def test_a_repair_that_fails_is_said_once_and_tried_on(
@@ -129,18 +126,6 @@ async def test_a_repair_that_fails_is_said_once_and_tried_on(
     assert is_absent(driver)
 
 
-async def test_locks_of_claims_that_are_gone_are_swept_at_a_start(driver: Driver) -> None:
-    """Such as of an earlier boot; not those of others."""
-    await driver.prepare("a")
-    folder = driver.node.state_folder / "steps"
-    (folder / "uid-gone.lock").write_text("")
-    (folder / "note").write_text("")
-
-    await driver.look()
-
-    assert {path.name for path in folder.iterdir()} == {"uid-a.lock", "note"}
-
-
 @pytest.mark.parametrize("names", ["ab", "ba"])
 async def test_of_two_claims_of_one_call_the_first_gets_the_device(
     driver: Driver, names: str
@@ -149,21 +134,3 @@ async def test_of_two_claims_of_one_call_the_first_gets_the_device(
     answers = await driver.claims.prepare([ref(name) for name in names])
     assert [not answer.error for answer in answers.values()] == [True, False]
     assert marks(driver.node.root) == {f"uid-{names[0]}.make", f"uid-{names[0]}.flag"}
-
-
-async def test_something_foreign_in_the_place_of_the_locks_stops_no_other_claim(
-    driver: Driver, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A claim with steps fails by name, and a start repairs the files of the others."""
-    node = driver.node
-    node.source.store(claim("watch", result("npu-2", admin_access=True)))
-    (node.root / "state").mkdir()
-    (node.root / "state/steps").write_text("")
-    assert "/steps: something else is in its place" in await driver.prepare("a")
-    assert await driver.prepare("watch") == ""
-    node.cdi_path("uid-watch").unlink()
-
-    await nursery.start(keep_cdi_files, node.ledger(), node.cdi(), driver.steps)
-
-    assert node.cdi_uids() == {"uid-watch"}
-    assert any("/steps: " in problem for problem in errors_in(caplog))

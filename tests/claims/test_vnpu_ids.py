@@ -104,41 +104,6 @@ async def test_a_vnpu_whose_record_breaks_stays_on_its_chip(folders: FolderNode)
     assert await folders.step().cut_by_hand("/dev/davinci0") == {vnpu}
 
 
-def spoiling(folders: FolderNode) -> type[Chips]:
-    """Vnpus beside which the record of claim a breaks before another is written."""
-
-    async def spoil() -> None:
-        (folders.disk.records_folder / "uid-a.json").write_bytes(b"")
-        folders.store("other", "npu-1")
-        assert await folders.driver().prepare("other") == ""
-
-    class Spoiling(Chips):
-        async def create(self, node: str, template: str, vnpu: int) -> int:
-            del template, vnpu
-            await spoil()
-            raise DcmiError(-8005, f"dcmi_create_vdevice of {node}")
-
-        async def destroy(self, node: str, vnpu: int) -> None:
-            await super().destroy(node, vnpu)
-            await spoil()
-
-    return Spoiling
-
-
-@pytest.mark.parametrize("call", ["prepare", "unprepare"])
-async def test_a_record_that_breaks_in_a_call_is_that_claims_error(
-    folders: FolderNode, call: str
-) -> None:
-    """The daemon lives on."""
-    folders.store("a", quarter(0))
-    if call == "prepare":
-        answer = await folders.driver(vnpus=spoiling(folders)).prepare("a")
-    else:
-        await folders.driver().prepare("a")
-        answer = await folders.driver(vnpus=spoiling(folders)).unprepare("a")
-    assert "the record of uid-a cannot be read any more" in answer
-
-
 class Misnaming(Chips):
     """Vnpus of a chip that calls what it cuts by a wrong id.
 
@@ -165,7 +130,8 @@ async def test_a_claim_has_the_vnpu_that_was_cut_for_it_whatever_the_library_cal
     assert await driver.prepare("a") == ""
     (of_a,) = folders.templates()
     Misnaming.says = of_a if is_anothers else 149
-    assert await folders.driver(vnpus=Misnaming).prepare("b") == ""
+    driver = folders.driver(vnpus=Misnaming)
+    assert await driver.prepare("b") == ""
     (of_b,) = folders.templates().keys() - {of_a}
     assert folders.disk.record("uid-b")["pieces"][quarter(1)]["vnpu"] == of_b
     assert await driver.unprepare("b") == ""

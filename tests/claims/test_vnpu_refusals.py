@@ -12,26 +12,21 @@ from trio.testing import MockClock
 
 from tests.claims.chip_folders import AWAY, Chips, FolderNode, quarter
 from tests.holds.entries import of_partition
-from trio_npu_dra.agent.handout.step_locks import StepLocks
 from trio_npu_dra.agent.holds.entry import Entry
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError, NotReady
 from trio_npu_dra.ascend.model import Chip
-from trio_npu_dra.kit.base.errors import ClaimError, ClaimUnavailable, LockHeld
+from trio_npu_dra.kit.base.errors import ClaimError, ClaimUnavailable
 
 
-async def test_instances_take_turns_at_a_chip(
-    folders: FolderNode, autojump_clock: MockClock
-) -> None:
-    """Neither cuts, nor removes, nor tells who has cut while the other is at it."""
+async def test_calls_take_turns_at_a_chip(folders: FolderNode, autojump_clock: MockClock) -> None:
+    """None cuts or removes while another is at it."""
     del autojump_clock
     driver = await folders.prepared()
     folders.store("b", quarter(1))
-    async with StepLocks(folders.disk.state_folder).hold("davinci0"):
-        assert "davinci0.lock" in await driver.prepare("b")
-        assert "davinci0.lock" in await driver.unprepare("a")
-        with pytest.raises(LockHeld):
-            await folders.step().cut_by_hand("/dev/davinci0")
+    async with driver.ledger.steps.hold("/dev/davinci0"):
+        assert "/dev/davinci0 has been worked on for 5 s" in await driver.prepare("b")
+        assert "/dev/davinci0 has been worked on for 5 s" in await driver.unprepare("a")
     assert await driver.unprepare("b") == ""
     await folders.end(driver)
 

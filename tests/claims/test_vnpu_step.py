@@ -331,7 +331,7 @@ async def test_a_name_of_no_template_makes_no_other_vnpu_of_a_claims(
     cut: CutNode, name: str
 ) -> None:
     """However often the library says it: nothing is cut again, removed or published meanwhile."""
-    driver = await cut.prepared()
+    await cut.prepared()
     (vnpu,) = before = cut.templates()
 
     class Garbled(Vnpus):
@@ -349,5 +349,5 @@ async def test_a_name_of_no_template_makes_no_other_vnpu_of_a_claims(
     assert await garbled.unprepare("a") == ""
     assert cut.templates() == before
     assert cut.disk.record_uids() == {f"vnpu-{vnpu}-of-uid-a"}
-    await driver.look()
+    await cut.driver().look()
     assert (cut.templates(), cut.is_clean()) == ({}, True)

@@ -12,7 +12,6 @@ import trio
 import trio.testing
 
 from dev.rig.boards import partition, split
-from dev.rig.waiting import until
 from dev.site.unhealthy_boards import board, fault, npu
 from tests.holds.holding import hold
 from trio_npu_dra.agent.control.answers import Control, serve_control
@@ -20,6 +19,7 @@ from trio_npu_dra.agent.control.client import Reply, ask_all
 from trio_npu_dra.agent.control.report import HealthReport, report_npus, report_partitioning
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.devices.features import ServerFeatures
+from trio_npu_dra.agent.holds.owner import Life
 from trio_npu_dra.ascend.dcmi.errors import Busy
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
@@ -79,6 +79,7 @@ class Served:
 async def served(folder: Path, worker: DcmiWorker) -> AsyncIterator[Served]:
     """Its second NPU is unhealthy and held."""
     control = Control(
+        life=Observable(Life.OWNS),
         board=Observable(board(*NPUS)),
         watch=Observable(WatchStatus()),
         features=Observable(None),
@@ -250,18 +251,6 @@ async def test_a_release_that_cannot_be_says_why(
 
     assert reply.status == status
     assert words in reply.text
-
-
-async def test_no_instance_removes_dead_sockets_while_ours_starts(served: Served) -> None:
-    """Between bind and listen it refuses as a dead one does; so it is bound under the lock."""
-    ours = endpoints(served.folder, "b")
-    async with trio.open_nursery() as nursery:
-        async with ours.starting():
-            nursery.start_soon(serve_control, served.control, ours)
-            await trio.testing.wait_all_tasks_blocked()
-            assert not ours.control.exists()
-        await until(ours.control.exists)
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_socket_that_goes_while_it_is_looked_for_hides_no_other(served: Served) -> None:

@@ -41,7 +41,7 @@ async def test_nothing_is_given_to_a_claim_and_to_a_pod(node: NodeOnDisk) -> Non
     """The first holder keeps it; an allocation is refused as a whole."""
     instance = Instance(node, Kubelet())
     node.source.store(claim("a", result("npu-1")), claim("b", result("npu-2")))
-    claims = node.start(patience=AT_ONCE)
+    claims = node.start(ledger=instance.ledger, patience=AT_ONCE)
     await claims.prepare([ref("a")])
     with pytest.raises(AllocationRefused, match="npu-1 is held by claim default/a"):
         await instance.plugin.allocate([["Ascend910-2", "Ascend910-1"]])

@@ -16,7 +16,7 @@ from tests.device_plugin.whole_daemon import allocated, in_file, pool, spec
 from trio_npu_dra.agent import daemon
 from trio_npu_dra.agent.device_plugin import allocation
 from trio_npu_dra.kit.api.objects import ResourceSlice
-from trio_npu_dra.kit.base import file_lock
+from trio_npu_dra.kit.base.file_lock import FileLock
 from trio_npu_dra.kit.grpc import RpcError
 from trio_npu_dra.lab.simulator import Severity, load_profile
 
@@ -196,7 +196,8 @@ async def test_a_younger_instance_serves_once_the_older_one_has_ended(rig: Rig) 
         await nursery.start(run_older)
         await manager.wait_for(RESOURCE, *ids(0, 1))
         changes = {"device_plugin": "1-2", "pod_uid": "b"}
-        await nursery.start(daemon.run, rig.settings.model_copy(update=changes))
+        nursery.start_soon(daemon.run, rig.settings.model_copy(update=changes))
+        await until(rig.endpoints("b").control.exists)
         await allocated(manager, "train", 0)
         assert len(manager.registrations) == 1
         older.cancel()
@@ -206,7 +207,7 @@ async def test_a_younger_instance_serves_once_the_older_one_has_ended(rig: Rig) 
         nursery.cancel_scope.cancel()
 
 
-async def test_an_instance_keeps_the_lock_of_the_publisher_until_its_resources_have_ended(
+async def test_an_instance_owns_the_node_until_its_resources_have_ended(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stop lets an allocation end, and the next instance serves no resource meanwhile."""
@@ -221,9 +222,10 @@ async def test_an_instance_keeps_the_lock_of_the_publisher_until_its_resources_h
         has_ended = True
 
     async def take_over() -> None:
-        lock = rig.settings.plugin_directory / "publisher.lock"
-        async with file_lock.hold(lock, pause_seconds=0.001):
-            assert has_ended
+        lock = FileLock(rig.settings.plugin_directory / "publisher.lock")
+        await until(lock.try_lock)
+        assert has_ended
+        lock.close()
 
     async with rig.device_manager() as manager, trio.open_nursery() as nursery:
         with rig.board.control() as control:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from dev.cluster.api import Object
-from dev.cluster.driver import DRIVER, NAME, NAMESPACE, PLUGIN, Driver
+from dev.cluster.driver import COMMAND, DRIVER, NAME, NAMESPACE, PLUGIN, Driver
 from tests.e2e.space import Space, claim, claim_template, container, pod
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
 REGISTRY = Path("/var/lib/kubelet/plugins_registry")
+UPDATES = 3
+"""One after the other, each in some 20 seconds."""
 PACE = 0.5
 """Seconds from one pod of the stream to the next."""
 AT_ONCE = 4
@@ -146,14 +150,14 @@ def failing_update(driver: Driver, change: Sequence[Object]) -> Iterator[None]:
         driver.wait_rolled_out()
 
 
-def wait_registered(driver: Driver) -> None:
-    """Wait until the kubelet knows the newest instance."""
+def wait_waiting(driver: Driver) -> None:
+    """Wait until the newest instance waits for the owner of the node."""
 
-    def registered() -> bool:
-        return "registered with the kubelet" in driver.said(newest(driver))
+    def waits() -> bool:
+        return "waiting for the instance that serves this node" in driver.said(newest(driver))
 
-    driver.cluster.wait_ok(registered, "the new instance started")
-    driver.cluster.wait(registered, "the new instance registered")
+    driver.cluster.wait_ok(waits, "the new instance started")
+    driver.cluster.wait(waits, "the new instance waits for the owner")
 
 
 def wait_not_started(driver: Driver) -> None:
@@ -172,14 +176,19 @@ def wait_not_started(driver: Driver) -> None:
 
 
 def test_pods_do_not_notice_an_update(driver: Driver, space: Space, notes: list[str]) -> None:
-    """Under a stream of pods none fails, no slice is written, and the old sockets are gone."""
+    """Under a stream of pods no prepare fails; no slice is written, no old socket is left."""
     old, versions, mark = driver.wait_ready(), driver.versions(), driver.cluster.audit_mark()
     names = (f"pod-{number}" for number in itertools.count())
     space.apply(claim_template("npu", claim("npu")))
 
     before = send(space, names, lambda sent: len(sent) == 20)
+
+    def update() -> None:
+        for _ in range(UPDATES):
+            driver.restart()
+
     with ThreadPoolExecutor(1) as beside:
-        rollout = beside.submit(driver.restart)
+        rollout = beside.submit(update)
         during = send(space, names, lambda _: rollout.done())
         rollout.result()
     space.wait(lambda: not unfinished(space), "all pods of the stream ended")
@@ -199,7 +208,7 @@ def test_pods_do_not_notice_an_update(driver: Driver, space: Space, notes: list[
 @pytest.mark.parametrize(
     ("change", "wait_begun"),
     [
-        pytest.param(NEVER_READY, wait_registered, id="is never ready"),
+        pytest.param(NEVER_READY, wait_waiting, id="is never ready"),
         pytest.param(NOT_THE_DRIVER, wait_not_started, id="does not start"),
     ],
 )
@@ -225,3 +234,72 @@ def test_update_that_fails_changes_nothing(
     space.start("later")
     assert driver.versions() == versions
     assert driver.writes(mark) == []
+
+
+def pid_of(instance: Object) -> int:
+    """Process id of the daemon in a pod of the driver, as this machine numbers processes."""
+    uid = instance["metadata"]["uid"]
+    names = [name.encode() for name in (uid, uid.replace("-", "_"))]  # systemd has no dash
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended while we looked
+            group = (process / "cgroup").read_bytes()
+            if COMMAND in (process / "cmdline").read_bytes() and any(it in group for it in names):
+                return int(process.name)
+    raise AssertionError(f"no daemon runs in {instance['metadata']['name']}")
+
+
+def test_a_killed_owner_is_replaced_by_itself_while_an_update_is_never_ready(
+    driver: Driver, space: Space
+) -> None:
+    """Its container starts again and owns the node; what waits beside it does not."""
+    old = driver.wait_ready()
+    with failing_update(driver, NEVER_READY):
+        wait_waiting(driver)
+        space.start("before")
+        os.kill(pid_of(old), signal.SIGKILL)
+        space.start("after")  # perhaps at the kubelet's second try
+        space.delete_pod("before")
+        space.delete_pod("after")
+        assert sockets(driver) == sockets_of(old) | {
+            f"control-{newest(driver)['metadata']['uid']}.sock"
+        }
+    after = driver.wait_ready()
+    assert after["metadata"]["uid"] == old["metadata"]["uid"]
+    assert after["status"]["containerStatuses"][0]["restartCount"] == 1
+    driver.wait_without_traces()
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_update_replaces_an_owner_that_dies_or_hangs(
+    driver: Driver, space: Space, end: signal.Signals
+) -> None:
+    """Pods that start meanwhile run in the end; of a hung one the kubelet makes an end."""
+    old = driver.wait_ready()
+    space.start("before")
+    os.kill(pid_of(old), end)
+    driver.restart()
+    space.start("after")
+    assert set(space.allocated("before")).isdisjoint(space.allocated("after"))
+    space.delete_pod("before")
+    space.delete_pod("after")
+    assert sockets(driver) == sockets_of(driver.wait_ready())
+    driver.wait_without_traces()
+
+
+def test_an_update_without_surge_loses_nothing(driver: Driver, space: Space) -> None:
+    """The new instance finds the node without an owner; a pod runs on, and another starts then."""
+    place = (f"daemonset/{NAME}", "--namespace", NAMESPACE)
+    strategy = {"maxSurge": 0, "maxUnavailable": 1}
+    change = {"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": strategy}}}
+    back = {"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}}
+    space.start("before")
+    driver.cluster.kubectl("patch", *place, "--patch", json.dumps(change))
+    try:
+        driver.restart()
+        assert "waiting for the instance" not in driver.said(driver.wait_ready())
+        space.start("after")
+    finally:
+        driver.cluster.kubectl("patch", *place, "--patch", json.dumps(back))
+    space.delete_pod("before")
+    space.delete_pod("after")
+    driver.wait_without_traces()

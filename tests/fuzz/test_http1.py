@@ -19,6 +19,7 @@ from dev.fuzz.sockets import send
 from dev.fuzz.values import mangled
 from tests.claims.node import board
 from trio_npu_dra.agent.control.answers import Control
+from trio_npu_dra.agent.holds.owner import Life
 from trio_npu_dra.ascend.dcmi.worker import open_worker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.offers import NO_PARTITIONS
@@ -43,6 +44,7 @@ async def served(path: Path) -> AsyncIterator[None]:
     """Serve the page and those of the control socket while inside."""
     async with open_worker() as worker, trio.open_nursery() as nursery:
         control = Control(
+            life=Observable(Life.OWNS),
             board=Observable(board()),
             watch=Observable(WatchStatus()),
             features=Observable(None),

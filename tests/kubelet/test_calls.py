@@ -268,7 +268,7 @@ async def test_a_stop_sees_a_call_through_that_is_under_way(
 
 
 async def test_a_start_removes_the_sockets_of_a_killed_instance(node: NodeOnDisk) -> None:
-    """Else the kubelet goes on calling them."""
+    """Once the kubelet has registered it; else that goes on calling them."""
     async with around(node) as make:
         site = make()
         dead = replace(site.endpoints, pod_uid="dead")
@@ -276,6 +276,7 @@ async def test_a_start_removes_the_sockets_of_a_killed_instance(node: NodeOnDisk
         for path in (dead.service, dead.registration):
             listen_unix(path).socket.close()
         await site.nursery.start(site.be_plugin, trio.Event())
+        site.status.set(RegistrationStatus(registered=True))
         await until(lambda: not (dead.service.exists() or dead.registration.exists()))
         assert site.service.exists()
 

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests import foreign
 from trio_npu_dra.kit.base.errors import StorageError
@@ -19,7 +17,7 @@ from trio_npu_dra.kit.kubelet.endpoints import (
     Endpoints,
     control_sockets,
     device_plugin_socket,
-    remove_dead_sockets,
+    remove_replaced_sockets,
     running_instances,
 )
 
@@ -75,12 +73,9 @@ GONE = [False, False, False]
 THERE = [True, True, True]
 
 
-async def look(ours: Instance) -> None:
-    """Let our instance remove dead sockets once, as at its start."""
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(remove_dead_sockets, ours.endpoints)
-        await wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
+def look(ours: Instance) -> None:
+    """Let our instance remove others' sockets, as once the kubelet has registered it."""
+    remove_replaced_sockets(ours.endpoints)
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -231,32 +226,21 @@ async def test_sockets_of_a_killed_instance_go(
         ours.die()
     dead = Instance(folder, uid, *names).listen().die()
 
-    await look(ours)
+    look(ours)
 
     assert dead.files == GONE
     assert ours.files == THERE
     ours.die()
 
 
-async def test_sockets_of_a_living_instance_stay(folder: Path) -> None:
-    """A rolling update has two instances at work."""
+async def test_a_living_instance_can_be_found_no_longer(folder: Path) -> None:
+    """It answers the calls that it has; an instance that waits beside it has no other socket."""
     living = Instance(folder, OTHER).listen()
 
-    await look(Instance(folder, OURS))
+    look(Instance(folder, OURS))
 
-    assert living.files == THERE
+    assert living.files == [True, False, True]
     living.die()
-
-
-async def test_a_registration_socket_with_a_listener_stays(folder: Path) -> None:
-    """An instance that stops has closed its service before that."""
-    stopping = Instance(folder, OTHER).listen()
-    stopping.listeners[0].socket.close()
-
-    await look(Instance(folder, OURS))
-
-    assert stopping.files == [False, True, True]
-    stopping.die()
 
 
 def another_drivers(folder: Path) -> Instance:
@@ -280,7 +264,7 @@ async def test_a_socket_that_may_not_be_ours_stays(
     left = leave(folder)
     before = left.files
 
-    await look(Instance(folder, OURS))
+    look(Instance(folder, OURS))
 
     assert left.files == before
 
@@ -290,18 +274,9 @@ async def test_a_control_socket_goes_alone(folder: Path) -> None:
     dead = Instance(folder, OTHER)
     listen_unix(dead.control).socket.close()
 
-    await look(Instance(folder, OURS))
+    look(Instance(folder, OURS))
 
     assert dead.files == GONE
-
-
-async def test_an_instance_that_is_starting_is_left_alone(folder: Path) -> None:
-    """Between bind and listen it refuses like a dead one, and holds the lock."""
-    other = Instance(folder, OTHER)
-    async with other.endpoints.starting():
-        bound = Instance(folder, OTHER).listen().die()
-        await look(Instance(folder, OURS))
-        assert bound.files == THERE
 
 
 async def test_a_socket_whose_path_is_too_long_was_never_there(folder: Path) -> None:
@@ -309,7 +284,7 @@ async def test_a_socket_whose_path_is_too_long_was_never_there(folder: Path) -> 
     ours = Instance(folder, None, registry="r" * (107 - len(f"{folder}//{DRIVER}-reg.sock")))
     dead = Instance(folder, OTHER, registry="registry").listen().die()
 
-    await look(ours)
+    look(ours)
 
     assert dead.files == [False, True, False]
 
@@ -322,41 +297,7 @@ async def test_another_kind_of_file_is_not_swept(folder: Path, kind: str) -> Non
     dead.registration.unlink()
     foreign.put(kind, dead.registration)
 
-    await look(ours)
+    look(ours)
 
     assert not dead.service.exists()
     assert foreign.is_there(dead.registration)
-
-
-async def test_an_instance_killed_later_is_found_within_a_minute(
-    folder: Path, autojump_clock: MockClock
-) -> None:
-    """An old instance may not end in its pod's grace period."""
-    del autojump_clock
-    ours, other = Instance(folder, OURS), Instance(folder, OTHER).listen()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(remove_dead_sockets, ours.endpoints)
-        await trio.sleep(30)
-        assert other.files == THERE
-        other.die()
-        await trio.sleep(60)
-        nursery.cancel_scope.cancel()
-    assert other.files == GONE
-
-
-async def test_a_sweep_that_fails_is_not_the_last(
-    folder: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Another instance that hangs at its start keeps the lock for longer than we wait."""
-    del autojump_clock
-    ours, dead = Instance(folder, OURS), Instance(folder, OTHER).listen().die()
-    async with trio.open_nursery() as nursery:
-        async with dead.endpoints.starting():
-            nursery.start_soon(remove_dead_sockets, ours.endpoints)
-            await trio.sleep(30)
-        assert dead.files == THERE
-        (said,) = [record for record in caplog.records if "cannot be removed" in record.message]
-        assert "another process has held" in vars(said)["error"]
-        await trio.sleep(60)
-        nursery.cancel_scope.cancel()
-    assert dead.files == GONE

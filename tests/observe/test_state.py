@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from dev.rig.boards import partition, split
 from tests.holds.entries import chip, hold
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind
+from trio_npu_dra.agent.holds.owner import Life
 from trio_npu_dra.agent.observe import catalog
 from trio_npu_dra.agent.observe.state import NodeState, NpuReadings
 from trio_npu_dra.ascend.dcmi.types import EccCounts
@@ -65,6 +66,7 @@ async def samples(*holds: Hold, **telemetry: Telemetry) -> list[Sample]:
     prefix = f"{catalog.PREFIX}npu_"
     async with open_worker() as worker:
         state = NodeState(
+            life=Observable(Life.OWNS),
             board=board,
             watch=Observable(WatchStatus()),
             features=Observable(None),

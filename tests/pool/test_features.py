@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 import trio
@@ -21,7 +20,7 @@ from trio_npu_dra.agent.devices.taints import TaintEffect
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import Device, DeviceTaint, ResourceSlice
 from trio_npu_dra.kit.base.observable import Observable, derive
-from trio_npu_dra.kit.pool import PoolContent, PublisherStatus, publisher_lock
+from trio_npu_dra.kit.pool import PoolContent, PublisherStatus
 from trio_npu_dra.lab.standins.api_rules import Kubernetes
 from trio_npu_dra.lab.standins.api_state import ApiState
 
@@ -232,45 +231,25 @@ async def test_a_first_contact_that_came_late_is_asked_again(
         assert subject.features.value == NONE_KEPT
 
 
-async def test_a_start_without_trouble_is_one_question(reach: Reach, tmp_path: Path) -> None:
-    """A free lock, and a publisher that then watches and publishes, are no reason for another."""
+async def test_a_start_without_trouble_is_one_question(reach: Reach) -> None:
+    """A publisher that then watches and publishes is no reason for another."""
     async with following(reach) as subject:
         await subject.until(ServerFeatures())
-        async with publisher_lock(tmp_path, subject.status):
-            await subject.note(watching=True)
-            await subject.note(published=True, current=True)
+        await subject.note(watching=True)
+        await subject.note(published=True, current=True)
         assert subject.asked == 1
 
 
-@pytest.mark.parametrize("waiting_at_start", [True, False])
-async def test_an_instance_that_may_publish_at_last_asks_again(
-    reach: Reach, autojump_clock: MockClock, *, waiting_at_start: bool
-) -> None:
-    """Only the publisher watches, so a waiting instance may have missed an update."""
-    del autojump_clock
-    async with following(reach) as subject:
-        if waiting_at_start:
-            await subject.note(waiting=True)
-        await subject.until(ServerFeatures())
-        await subject.note(waiting=True)
-        reach.state.kubernetes = WITHOUT_FEATURES
-        await trio.sleep(600)
-        assert subject.features.value == ServerFeatures()
-        await subject.note(waiting=False)
-        assert subject.features.value == NONE_KEPT
-
-
-@pytest.mark.parametrize("waiting", [True, False])
 async def test_an_unnoticed_update_is_known_within_an_hour_and_a_half(
-    reach: Reach, autojump_clock: MockClock, *, waiting: bool
+    reach: Reach, autojump_clock: MockClock
 ) -> None:
-    """This instance may be waiting, or the server one of several behind one address.
+    """The server may be one of several behind one address.
 
     A day costs a question an hour or so, at no fixed time.
     """
     del autojump_clock
     async with following(reach) as subject:
-        await subject.note(waiting=waiting, watching=not waiting)
+        await subject.note(watching=True)
         await subject.until(ServerFeatures())
         reach.state.kubernetes = WITHOUT_FEATURES
         await trio.sleep(1.5 * HOUR)

@@ -16,7 +16,6 @@ from tests.claims.flags import FlagFiles
 from tests.claims.instance import Instance
 from tests.claims.marking import two_steps
 from tests.claims.node import IMPATIENT, NodeOnDisk, npu, ref
-from tests.claims.test_cancelled import keep_busy
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.handout.cdi import CdiFolder
@@ -60,7 +59,6 @@ class MarkingInstance(Instance):
             return self.steps
 
         super().__init__(node, steps, patience=IMPATIENT)
-        keep_busy(self.ledger)
 
     async def live(self, seconds: float = 0.0) -> None:
         """Compare files with records, as at a start, and go on for *seconds*."""

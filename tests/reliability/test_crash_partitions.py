@@ -35,7 +35,7 @@ def seen(simulator: Path) -> Iterator[Seen]:
 async def test_a_death_in_a_prepare(seen: Seen) -> None:
     """Between its record, each of its two partitions, and its CDI file."""
     points = await die_everywhere(seen, seen.scene, prepare, at=_counts)
-    assert kinds(points) == {"mknod", "remove", "rename"}
+    assert kinds(points) == {"mknod", "rename"}
     assert len([point for point in points if point.startswith("mknod")]) == 2
 
 
@@ -74,7 +74,7 @@ async def test_a_death_in_the_start_that_finishes(seen: Seen, folder: Path) -> N
         await die_once(scene, prepare, spares)
     assert len(scene.vnpus) == 2
     points = await die_everywhere(seen, scene, start, at=_counts)
-    assert kinds(points) == {"mknod", "remove", "rename"}
+    assert kinds(points) == {"mknod", "rename"}
 
 
 def _counts(point: str) -> bool:

@@ -43,7 +43,6 @@ DEVICES = (*WHOLE,)
 A_LOOK_SECONDS = 6.0
 
 some_ways = st.sampled_from([Way.OWN, Way.LOOKS_ON, Way.BY_SHARES, Way.BY_SHARES])
-instances = st.integers(0, 1)
 some_devices = st.sets(st.sampled_from(DEVICES), min_size=1, max_size=3).filter(
     lambda devices: (
         sum(len(CHIPS[device]) for device in devices)
@@ -53,7 +52,7 @@ some_devices = st.sets(st.sampled_from(DEVICES), min_size=1, max_size=3).filter(
 
 
 class Node(Expected, NodeModel):
-    """A node with two instances of the driver, as in a rolling update."""
+    """A node with the driver, one instance after the other."""
 
     uids = Bundle("uids")
 
@@ -66,10 +65,9 @@ class Node(Expected, NodeModel):
 
     @initialize(target=uids)
     def start(self) -> Any:
-        """Both instances come up, and there are claims for one device."""
-        self.instances = [MarkingInstance(self.node), MarkingInstance(self.node)]
-        for each in self.instances:
-            run(each.live)
+        """The driver comes up, and there are claims for one device."""
+        self.instance = MarkingInstance(self.node)
+        run(self.instance.live)
         one = {DEVICES[0]}
         return multiple(self.allocate(one, way=Way.OWN), self.allocate(one, way=Way.OWN))
 
@@ -91,19 +89,19 @@ class Node(Expected, NodeModel):
 
     # --- what the kubelet does -------------------------------------------------------------------
 
-    @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
-    def prepare(self, number: int, uids: list[str]) -> None:
+    @rule(uids=st.lists(uids, min_size=1, max_size=3, unique=True))
+    def prepare(self, uids: list[str]) -> None:
         """Whoever has what it needs is prepared, whoever has not is told who has it."""
         guards = self.guards()
-        answers = run(lambda: self.instances[number].claims.prepare(refs(uids)))
+        answers = run(lambda: self.instance.claims.prepare(refs(uids)))
         self.judge(answers, until_then=guards)
 
     @rule(
         uids=st.lists(uids, min_size=1, max_size=2, unique=True),
         others=st.lists(uids, min_size=1, max_size=2, unique=True),
     )
-    def prepare_at_both(self, uids: list[str], others: list[str]) -> None:
-        """Two instances at once are as one."""
+    def prepare_side_by_side(self, uids: list[str], others: list[str]) -> None:
+        """Two calls at once are as one."""
         answers: dict[str, PrepareResult] = {}
 
         async def one(claims: NodeClaims, asked: list[str]) -> None:
@@ -111,72 +109,67 @@ class Node(Expected, NodeModel):
 
         async def both() -> None:
             async with trio.open_nursery() as nursery:
-                for instance, asked in zip(
-                    self.instances, (uids, [uid for uid in others if uid not in uids]), strict=True
-                ):
-                    nursery.start_soon(one, instance.claims, asked)
+                for asked in (uids, [uid for uid in others if uid not in uids]):
+                    nursery.start_soon(one, self.instance.claims, asked)
 
         before = self.guards() | self.held
         run(both)
         self.judge(answers, until_then=before)
 
-    @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
-    def prepare_without_api_server(self, number: int, uids: list[str]) -> None:
+    @rule(uids=st.lists(uids, min_size=1, max_size=3, unique=True))
+    def prepare_without_api_server(self, uids: list[str]) -> None:
         """Nobody is prepared anew, and nobody loses anything."""
         self.node.source.faults.extend([Unavailable("503", status=503)] * 1000)
-        answers = run(lambda: self.instances[number].claims.prepare(refs(uids)))
+        answers = run(lambda: self.instance.claims.prepare(refs(uids)))
         self.node.source.faults.clear()
         assert all(answer.error for answer in answers.values())
 
     @rule(
-        number=instances,
         uids=st.lists(uids, min_size=1, max_size=3, unique=True),
         is_api_away=st.booleans(),
     )
-    def unprepare(self, number: int, uids: list[str], is_api_away: bool) -> None:
+    def unprepare(self, uids: list[str], is_api_away: bool) -> None:
         """Always possible, with or without an API server, prepared or not."""
         self.node.source.faults.extend([Unavailable("503", status=503)] * is_api_away)
-        answers = run(lambda: self.instances[number].claims.unprepare(refs(uids)))
+        answers = run(lambda: self.instance.claims.unprepare(refs(uids)))
         self.node.source.faults.clear()
         assert answers == dict.fromkeys(uids, "")
         self.forget(uids)
 
     @rule(
-        number=instances,
         uids=st.lists(uids, min_size=1, max_size=3, unique=True),
         is_prepare=st.booleans(),
         step=st.integers(1, 20),
     )
-    def cancel(self, number: int, uids: list[str], is_prepare: bool, step: int) -> None:
+    def cancel(self, uids: list[str], is_prepare: bool, step: int) -> None:
         """The kubelet hangs up: done or not done, and the next look settles what is between."""
-        call = calling(self.instances[number], uids, is_prepare)
+        call = calling(self.instance, uids, is_prepare)
         run(lambda: cancelled_at(step, call))
-        run(self.instances[number].live)
+        run(self.instance.live)
         self._repaired()
         self.adopt(uids, is_prepare)
 
     # --- what happens to the node ----------------------------------------------------------------
 
     @rule(
-        number=instances,
         uids=st.lists(uids, min_size=1, max_size=3, unique=True),
         is_prepare=st.booleans(),
         moment=st.integers(0, 30),
     )
-    def die(self, number: int, uids: list[str], is_prepare: bool, moment: int) -> None:
+    def die(self, uids: list[str], is_prepare: bool, moment: int) -> None:
         """An instance is killed within a call, before any system call on files, and comes back."""
         with self.disk.states() as states:
-            run(calling(self.instances[number], uids, is_prepare))
+            run(calling(self.instance, uids, is_prepare))
         for state in states:
             check_moment(self.node, state, self.allocated.keys() - self.wrong)
         self.disk.restore(states[moment % len(states)])
-        self._restart(number)
+        self._restart()
         self.adopt(uids, is_prepare)
 
-    @rule(number=instances)
-    def restart(self, number: int) -> None:
+    @rule()
+    def restart(self) -> None:
         """An instance ends in order, and another one starts."""
-        self._restart(number)
+        self._restart()
 
     @rule(policy=st.sampled_from(MultiDiePolicy))
     def change_policy(self, policy: MultiDiePolicy) -> None:
@@ -193,7 +186,7 @@ class Node(Expected, NodeModel):
         if not are_flags_recovered:
             shutil.rmtree(self.flags, ignore_errors=True)
         self.held.clear()
-        self._restart_all()
+        self._restart()
         assert self.node.record_uids() == set()
 
     @rule(uid=uids)
@@ -218,24 +211,22 @@ class Node(Expected, NodeModel):
         (self.node.records_folder / f"{uid}.json").write_bytes(BROKEN)
         del self.held[uid]
         self.stray.add(uid)
-        self._restart_all()
+        self._restart()
         assert uid in self.unreadable
 
-    @rule(number=instances)
-    def lose_records(self, number: int) -> None:
-        """Somebody removes the folder with the records, which both instances know."""
-        for each in self.instances:
-            run(each.live)
+    @rule()
+    def lose_records(self) -> None:
+        """Somebody removes the folder with the records, which the driver knows."""
+        run(self.instance.live)
         shutil.rmtree(self.node.records_folder)
-        for each in (self.instances[number], *self.instances):
-            run(each.live)
+        run(self.instance.live)
         self.lost.clear()
         self.wrong.clear()
 
-    @rule(number=instances)
-    def look(self, number: int) -> None:
+    @rule()
+    def look(self) -> None:
         """Five seconds pass."""
-        run(lambda: self.instances[number].live(A_LOOK_SECONDS))
+        run(lambda: self.instance.live(A_LOOK_SECONDS))
         self._repaired()
 
     # --- what must always hold -------------------------------------------------------------------
@@ -261,14 +252,10 @@ class Node(Expected, NodeModel):
 
     @invariant()
     def has_done_the_steps_of_all_and_no_others(self) -> None:
-        """Whoever is prepared has all, nobody else has one, and no lock is left without a claim."""
+        """Whoever is prepared has all, and nobody else has one."""
         strays = {mark for mark in marks(self.node.root) if mark.split(".")[0] in self.stray}
         assert marks(self.node.root) - strays == marked(self.held) - strays
         assert marked(self.held) <= marks(self.node.root)
-        locks = (self.node.state_folder / "steps").glob("*.lock")
-        assert {path.stem for path in locks} <= {
-            uid for uid, hold in self.held.items() if hold.has_marks or hold.is_shared
-        }
 
     @invariant()
     def shares_the_chips_that_claims_share(self) -> None:
@@ -284,24 +271,20 @@ class Node(Expected, NodeModel):
     def teardown(self) -> None:
         """Everything can be unprepared at last, and leaves nothing."""
         if self.allocated:
-            self.unprepare(0, list(self.allocated), is_api_away=True)
+            self.unprepare(list(self.allocated), is_api_away=True)
             assert recorded_on(self.node) == {}
             assert self.unreadable == self.node.cdi_uids() == set()
-            run(self.instances[0].live)
+            run(self.instance.live)
             assert self.shared_chips == set()
         self.close()
 
     # --- doing -----------------------------------------------------------------------------------
 
-    def _restart(self, number: int) -> None:
-        self.instances[number] = MarkingInstance(self.node)
-        run(self.instances[number].live)
+    def _restart(self) -> None:
+        self.instance = MarkingInstance(self.node)
+        run(self.instance.live)
         self._repaired()
         self.wrong.clear()
-
-    def _restart_all(self) -> None:
-        for number in range(len(self.instances)):
-            self._restart(number)
 
     def _repaired(self) -> None:
         """After a look, which leaves no chip shared that nobody has."""

@@ -23,7 +23,7 @@ from tests.claims.chip_folders import AWAY, Chips, CutHost, board_of_all
 from tests.claims.flags import FlagFiles
 from tests.claims.instance import Instance
 from tests.claims.node import NodeOnDisk
-from tests.claims.test_cancelled import cancelled_at, keep_busy
+from tests.claims.test_cancelled import cancelled_at
 from tests.reliability.disk import Disk
 from tests.reliability.expected import UNKNOWN
 from tests.reliability.holds import recorded
@@ -34,8 +34,6 @@ from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.base.observable import Observable
-
-instances = st.integers(0, 1)
 
 
 class CuttingInstance(Instance):
@@ -53,17 +51,11 @@ class CuttingInstance(Instance):
             ),
             partitioning=Observable(PartitionMode(is_on=is_partitioning)),
         )
-        keep_busy(self.ledger)
         self.is_partitioning = is_partitioning
-
-    async def read_ledger(self) -> None:
-        """Read what the other instance has written."""
-        async with self.ledger.exclusive():
-            pass
 
 
 class Node(NodeModel):
-    """A node with two instances of the driver."""
+    """A node with the driver, one instance after the other."""
 
     uids = Bundle("uids")
 
@@ -80,8 +72,8 @@ class Node(NodeModel):
 
     @initialize(target=uids)
     def start(self) -> Any:
-        """Both instances come up; there are claims for one partition and for shares of one chip."""
-        self.instances = [CuttingInstance(self.node, self.chips) for _ in range(2)]
+        """The driver comes up; there are claims for one partition and for shares of one chip."""
+        self.instance = CuttingInstance(self.node, self.chips)
         wishes = (
             *[Wish(frozenset({PARTITIONS[0]}))] * 2,
             *[Wish(frozenset({"npu-1"}), Way.BY_SHARES)] * 2,
@@ -103,11 +95,11 @@ class Node(NodeModel):
 
     # --- what the kubelet does -------------------------------------------------------------------
 
-    @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
-    def prepare(self, number: int, uids: list[str]) -> None:
+    @rule(uids=st.lists(uids, min_size=1, max_size=3, unique=True))
+    def prepare(self, uids: list[str]) -> None:
         """Whoever has what it needs is prepared; whoever keeps it from another one is named."""
         before = dict(self.prepared)
-        answers = run(lambda: self.instances[number].claims.prepare(refs(uids)))
+        answers = run(lambda: self.instance.claims.prepare(refs(uids)))
         given = {uid: self.allocated[uid] for uid, answer in answers.items() if not answer.error}
         for uid, answer in answers.items():
             wish = self.allocated[uid]
@@ -115,7 +107,7 @@ class Node(NodeModel):
                 self.prepared[uid] = wish
             elif UNKNOWN in answer.error:  # then it keeps what it had
                 held = (*before.values(), *given.values())
-                assert self._may_be_unknown(wish, self.instances[number], held)
+                assert self._may_be_unknown(wish, self.instance, held)
             else:
                 assert "held by claim" in answer.error
                 others = [*before.items(), *given.items()]
@@ -123,50 +115,46 @@ class Node(NodeModel):
                 if self.prepared.get(uid) != wish:
                     self.prepared.pop(uid, None)
 
-    @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
-    def unprepare(self, number: int, uids: list[str]) -> None:
+    @rule(uids=st.lists(uids, min_size=1, max_size=3, unique=True))
+    def unprepare(self, uids: list[str]) -> None:
         """Always possible."""
-        answers = run(lambda: self.instances[number].claims.unprepare(refs(uids)))
+        answers = run(lambda: self.instance.claims.unprepare(refs(uids)))
         assert answers == dict.fromkeys(uids, "")
         for uid in uids:
             self.prepared.pop(uid, None)
 
-    @rule(number=instances, uids=st.lists(uids, min_size=1, max_size=3, unique=True))
-    def unprepare_while_chips_are_away(self, number: int, uids: list[str]) -> None:
+    @rule(uids=st.lists(uids, min_size=1, max_size=3, unique=True))
+    def unprepare_while_chips_are_away(self, uids: list[str]) -> None:
         """They come back as they were: what is left of claims is removed at the next occasion."""
         (self.chips / AWAY).touch()
-        self.unprepare(number, uids)
+        self.unprepare(uids)
         (self.chips / AWAY).unlink()
-        for instance in self.instances:  # else one call is refused, and only the next try knows why
-            run(instance.read_ledger)
 
-    @rule(number=instances, uid=uids, is_prepare=st.booleans(), step=st.integers(1, 30))
-    def cancel(self, number: int, uid: str, is_prepare: bool, step: int) -> None:
+    @rule(uid=uids, is_prepare=st.booleans(), step=st.integers(1, 30))
+    def cancel(self, uid: str, is_prepare: bool, step: int) -> None:
         """The kubelet hangs up, and the next look settles what is between."""
-        call = calling(self.instances[number], [uid], is_prepare)
+        call = calling(self.instance, [uid], is_prepare)
         run(lambda: cancelled_at(step, call))
-        run(self.instances[number].look)
+        run(self.instance.look)
         self._adopt(uid)
 
     # --- what happens to the node ----------------------------------------------------------------
 
-    @rule(number=instances, uid=uids, is_prepare=st.booleans(), moment=st.integers(0, 60))
-    def die(self, number: int, uid: str, is_prepare: bool, moment: int) -> None:
+    @rule(uid=uids, is_prepare=st.booleans(), moment=st.integers(0, 60))
+    def die(self, uid: str, is_prepare: bool, moment: int) -> None:
         """An instance is killed between any two changes, and comes back."""
         with self.disk.states() as states:
-            run(calling(self.instances[number], [uid], is_prepare))
+            run(calling(self.instance, [uid], is_prepare))
         self.disk.restore(states[moment % len(states)])
         self._restart()
-        run(self.instances[number].look)
+        run(self.instance.look)
         self._adopt(uid)
 
-    @rule(number=instances, is_partitioning=st.booleans())
-    def restart(self, number: int, is_partitioning: bool) -> None:
+    @rule(is_partitioning=st.booleans())
+    def restart(self, is_partitioning: bool) -> None:
         """An instance ends in order, and another one starts, perhaps with another flag."""
-        self.instances[number] = CuttingInstance(
-            self.node, self.chips, is_partitioning=is_partitioning
-        )
-        run(self.instances[number].look)
+        self.instance = CuttingInstance(self.node, self.chips, is_partitioning=is_partitioning)
+        run(self.instance.look)
 
     @rule(recovers=st.booleans(), recovers_flags=st.booleans())
     def reboot(self, recovers: bool, recovers_flags: bool) -> None:
@@ -180,7 +168,7 @@ class Node(NodeModel):
             self.by_hand.clear()
         self.node.reboot()
         self._restart()
-        run(self.instances[0].look)
+        run(self.instance.look)
         self.prepared.clear()
 
     @rule(chip=st.integers(0, 1), template=st.sampled_from(["vir05_1c_8g", "vir10_3c_16g"]))
@@ -193,13 +181,13 @@ class Node(NodeModel):
             (folder / str(free[0])).write_text(template)
             self.by_hand[str(free[0])] = template
 
-    @rule(number=instances, chance=st.randoms(use_true_random=False))
-    def destroy_by_hand(self, number: int, chance: Any) -> None:
+    @rule(chance=st.randoms(use_true_random=False))
+    def destroy_by_hand(self, chance: Any) -> None:
         """Somebody destroys what was cut for a claim; the next look cuts it again."""
         ours = sorted(path for path in self.chips.glob("*/*") if path.name not in self.by_hand)
         if ours:
             chance.choice(ours).unlink()
-            run(self.instances[number].look)
+            run(self.instance.look)
 
     # --- what must always hold -------------------------------------------------------------------
 
@@ -243,17 +231,11 @@ class Node(NodeModel):
         shared = {chip for wish in self.prepared.values() for chip in wish.shared_chips}
         assert self.shared_chips == shared
 
-    @invariant()
-    def has_no_lock_without_a_claim(self) -> None:
-        """Those of chips are held for moments."""
-        locks = {path.stem for path in (self.node.state_folder / "steps").glob("*.lock")}
-        assert locks <= self.prepared.keys()
-
     def teardown(self) -> None:
         """Everything can be unprepared at last, and leaves what others cut."""
         if self.allocated:
-            self.unprepare(0, list(self.allocated))
-            run(self.instances[0].look)
+            self.unprepare(list(self.allocated))
+            run(self.instance.look)
             assert {path.name for path in self.chips.glob("*/*")} == self.by_hand.keys()
         self.close()
 
@@ -271,11 +253,10 @@ class Node(NodeModel):
         raise AssertionError(f"no claim wanted {found}")
 
     def _restart(self) -> None:
-        """Start both instances anew."""
-        self.instances = [
-            CuttingInstance(self.node, self.chips, is_partitioning=each.is_partitioning)
-            for each in self.instances
-        ]
+        """Start anew."""
+        self.instance = CuttingInstance(
+            self.node, self.chips, is_partitioning=self.instance.is_partitioning
+        )
 
     def _may_be_unknown(self, wish: Wish, instance: CuttingInstance, held: Sequence[Wish]) -> bool:
         """Whether it wants a partition of a chip that is held by shares, or that is not cut now.

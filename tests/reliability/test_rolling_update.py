@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
 
 from dev.rig.agent import Agent, running_agent
 from dev.rig.parts import Rig
 from dev.rig.waiting import until
+from tests.observe.browser import get
+from trio_npu_dra.agent.control.client import ask_all
 from trio_npu_dra.kit.api.objects import ResourceSlice
+from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra.v1 import Claim
 from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
 
 OLD, NEW = "uid-old", "uid-new"
@@ -33,9 +40,10 @@ async def older(rig: Rig) -> AsyncIterator[Agent]:
 
 @asynccontextmanager
 async def younger(rig: Rig) -> AsyncIterator[Agent]:
-    """The newer version, beside the older: it knows the NUMA nodes."""
+    """The newer version, which waits beside the older: it knows the NUMA nodes."""
     async with running_agent(rig, pod_uid=NEW) as agent:
-        await agent.listening(registration(rig, NEW))
+        await agent.listening(rig.endpoints(NEW).control)
+        await until(lambda: "waiting for the instance" in agent.log.read_text())
         yield agent
 
 
@@ -61,71 +69,135 @@ def writes(rig: Rig) -> int:
     return sum(rig.api.asked(verb, "resourceslices") for verb in ("create", "update", "delete"))
 
 
-async def test_either_instance_goes_on_where_the_other_stopped(rig: Rig) -> None:
-    """The kubelet may call both, in any order, about one claim."""
+def prepared(rig: Rig) -> tuple[int, int]:
+    """How many CDI files and records there are."""
+    return len(rig.cdi_files), len(rig.records)
+
+
+async def test_the_next_owner_goes_on_where_the_other_stopped(rig: Rig) -> None:
+    """Whoever the kubelet knows at a moment answers each call, and none fails."""
+    held, moved = rig.claim("held", "npu-0"), rig.claim("moved", "npu-1")
+    refused, late = rig.claim("refused", "npu-0"), rig.claim("late", "npu-1")
+    async with older(rig) as old, younger(rig):
+        async with open_kubelet(registration(rig, OLD)) as kubelet:
+            answer = (await kubelet.prepare([held, moved]))[held.uid]
+            os.kill(old.pid, signal.SIGTERM)
+            await until(registration(rig, NEW).exists)
+            # The kubelet does not know the younger one yet.
+            assert await kubelet.unprepare([moved]) == {moved.uid: ""}
+        async with open_kubelet(registration(rig, NEW)) as kubelet:
+            assert (await kubelet.prepare([held]))[held.uid] == answer
+            assert "npu-0 is held" in (await kubelet.prepare([refused]))[refused.uid].error
+            assert (await kubelet.prepare([late]))[late.uid].error == ""
+            assert await old.ended() == 0
+            assert (sockets(rig, OLD), sockets(rig, NEW)) == ([False, False], [True, True])
+            assert await kubelet.unprepare([held, late]) == {held.uid: "", late.uid: ""}
+    assert prepared(rig) == (0, 0)
+
+
+async def test_calls_wait_for_the_owners_last_call(rig: Rig) -> None:
+    """The younger one reads the records when they do not change any more."""
+    slow, quick = rig.claim("slow", "npu-0"), rig.claim("quick", "npu-0")
+    answers: dict[str, str] = {}
+
+    async def prepare(kubelet: Kubelet, claim: Claim) -> None:
+        answers[claim.name] = (await kubelet.prepare([claim]))[claim.uid].error
+
     async with (
-        older(rig),
+        older(rig) as old,
         younger(rig),
-        open_kubelet(registration(rig, OLD)) as old,
-        open_kubelet(registration(rig, NEW)) as new,
+        open_kubelet(registration(rig, OLD)) as first,
+        trio.open_nursery() as calls,
     ):
-        first, second = rig.claim("a", "npu-0"), rig.claim("b", "npu-0")
-        await assert_prepared(old, new, rig)
-        answers = [(await each.prepare([first]))[first.uid] for each in (new, old)]
-        assert answers[0] == answers[1]
-        assert [answer.error for answer in answers] == ["", ""]
-        refused = (await old.prepare([second]))[second.uid].error
-        assert "device npu-0 is held by claim default/a" in refused
-        assert await old.unprepare([first]) == {first.uid: ""}
-        assert (await new.prepare([second]))[second.uid].error == ""
-        assert await old.unprepare([second]) == {second.uid: ""}
-    assert rig.cdi_files == rig.records == []
-
-
-async def assert_prepared(old: Kubelet, new: Kubelet, rig: Rig) -> None:
-    """Prepared by the one, unprepared by the other, in turn, as calls of many pods come."""
-    claims = [rig.claim(f"many-{number}", f"npu-{number}") for number in range(8)]
-    for there, back in ((old, new), (new, old)):
-        for claim in claims:
-            assert (await there.prepare([claim]))[claim.uid].error == ""
-        for claim in claims:
-            assert await back.unprepare([claim]) == {claim.uid: ""}
+        rig.api.fail_next(10_000, status=503, verb="get")
+        asked = rig.api.asked("get", "resourceclaims")
+        calls.start_soon(prepare, first, slow)
+        await until(lambda: rig.api.asked("get", "resourceclaims") > asked)
+        os.kill(old.pid, signal.SIGTERM)
+        await until(registration(rig, NEW).exists)
+        async with open_kubelet(registration(rig, NEW)) as second:
+            calls.start_soon(prepare, second, quick)
+            await until(lambda: not registration(rig, OLD).exists())
+            assert not answers
+            rig.api.heal()
+            await until(lambda: len(answers) == 2)
+    assert answers["slow"] == ""
+    assert "npu-0 is held" in answers["quick"]
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 async def test_the_younger_publishes_when_the_older_has_ended(
     rig: Rig, end: signal.Signals
 ) -> None:
-    """Not before, and in one write, however the older one ended."""
-    async with older(rig) as old, younger(rig), open_kubelet(registration(rig, NEW)) as kubelet:
-        claim = rig.claim("a", "npu-0")
-        assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+    """Not before, and in one write, however the older one ended; nor does it have sockets."""
+    async with older(rig) as old, younger(rig):
         assert (writes(rig), knows_numa_nodes(rig)) == (1, False)
+        assert sockets(rig, NEW) == [False, False]
 
         os.kill(old.pid, end)
-        await old.ended()
-        await until(lambda: knows_numa_nodes(rig))
-
-        assert writes(rig) == 2
-        assert sockets(rig, NEW) == [True, True]
-        # In order it removes its own; a killed one's are removed by the next look of another.
-        assert sockets(rig, OLD) == [end == signal.SIGKILL] * 2
-        assert await kubelet.unprepare([claim]) == {claim.uid: ""}
+        await until(registration(rig, NEW).exists)
+        async with open_kubelet(registration(rig, NEW)):
+            await old.ended()
+            await until(lambda: knows_numa_nodes(rig))
+            assert writes(rig) == 2
+            await until(lambda: sockets(rig, OLD) == [False, False])
+            assert sockets(rig, NEW) == [True, True]
 
 
 async def test_a_younger_one_that_fails_leaves_no_trace(rig: Rig) -> None:
-    """The older one serves and publishes as before; the next start removes dead sockets."""
+    """The older one serves and publishes as before."""
     async with older(rig):
         async with younger(rig) as failing:
             failing.process.kill()
             await failing.killed()
         assert (writes(rig), knows_numa_nodes(rig)) == (1, False)
         assert sockets(rig, OLD) == [True, True]
-        assert sockets(rig, NEW) == [True, True]
-
-        async with running_agent(rig, pod_uid="uid-newest"):
-            await until(lambda: sockets(rig, NEW) == [False, False])
-        assert sockets(rig, OLD) == [True, True]
+        assert sockets(rig, NEW) == [False, False]
         async with open_kubelet(registration(rig, OLD)) as kubelet:
             claim = rig.claim("a", "npu-0")
             assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+
+
+async def test_a_younger_one_is_ready_once_it_could_serve(rig: Rig) -> None:
+    """It has looked at library, chips and API server; before that a restart of the owner is first.
+
+    Its word for people is that it waits.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    async with older(rig) as old, running_agent(rig, pod_uid=NEW, http_port=port) as new:
+        rig.api.fail_next(10_000, status=503, verb="create")
+        await new.listening(rig.endpoints(NEW).control)
+        await until(lambda: "waiting for the instance" in new.log.read_text())
+        assert (await get(port, "/healthz"))[0] == 200
+        while await get(port, "/readyz") != (503, "the API server has not answered yet\n"):  # noqa: ASYNC110 - a page
+            await trio.sleep(0.05)
+        os.kill(old.pid, signal.SIGKILL)
+        await old.killed()
+        async with running_agent(rig, pod_uid=OLD) as again:
+            await again.listening(registration(rig, OLD))
+            assert sockets(rig, NEW) == [False, False]
+            rig.api.heal()
+            await until_ready(port)
+            answers = await trio.to_thread.run_sync(
+                ask_all, rig.settings.plugin_directory, "GET", "/health"
+            )
+            assert sorted(json.loads(one.text)["waits"] for one in answers) == [False, True]
+            assert "npu_dra_pool_waiting 1.0" in (await get(port, "/metrics"))[1]
+
+
+async def until_ready(port: int) -> None:
+    """Wait until the instance with that port is ready."""
+    while (await get(port, "/readyz"))[0] != 200:  # noqa: ASYNC110 - a page
+        await trio.sleep(0.05)
+
+
+async def test_a_hung_owner_keeps_the_node(rig: Rig) -> None:
+    """Nobody can tell whether it writes; the kubelet kills it, and the younger one goes on."""
+    async with older(rig) as old, younger(rig):
+        os.kill(old.pid, signal.SIGSTOP)
+        os.kill(old.pid, signal.SIGTERM)
+        await wait_all_tasks_blocked(0.5)
+        assert sockets(rig, NEW) == [False, False]
+        os.kill(old.pid, signal.SIGKILL)
+        await until(registration(rig, NEW).exists)

@@ -51,12 +51,15 @@ class NodeFaults:
         self.now = clock
         self._new = partial(ChipFaults, packaged_table(), settle_seconds=settle_seconds)
         self._file = FaultFile(folder, boot) if folder is not None else None
+        self._released = trio.Event()
+        self._failure = ""
+        self.load()
+
+    def load(self) -> None:
+        """Begin with what the file says."""
         self._saved = self._file.load() if self._file is not None else FaultHistory()
         self._chips = {key: self._new(codes) for key, codes in self._saved.chips.items()}
         self._places = dict(self._saved.places)
-        self._releases = {key: at for key, at in self._saved.released.items() if at <= clock()}
-        self._released = trio.Event()
-        self._failure = ""
 
     def of(self, chip: Chip) -> ChipFaults:
         """The faults of one chip."""
@@ -82,15 +85,13 @@ class NodeFaults:
 
     def release(self, chip: Chip) -> bool:
         """Undo what frequency rules did to a chip; return whether any had applied."""
-        now = self.now()
-        if not self.of(chip).release(now):
+        if not self.of(chip).release(self.now()):
             return False
-        self._releases[self._key(chip)] = now
         self._released.set()
         return True
 
     async def wait_released(self) -> None:
-        """Return when a chip was released, here or by another instance."""
+        """Return when a chip was released."""
         await self._released.wait()
         self._released = trio.Event()
 
@@ -102,43 +103,29 @@ class NodeFaults:
     def save(self) -> None:
         """Write the file if there is news for it; a disk that fails is tried again later."""
         if self._file is not None and not self.is_saved:
-            ours = self._known()
+            known = self._known()
             with self._failure_logged():
-                self._take_saved(ours, self._file.exchange(ours, self._saved, now=self.now()))
+                self._file.write(known)
+                self._saved = known
 
     async def save_apart(self) -> None:
         """Save from a thread: a slow disk must not delay what the Board says."""
         if self._file is not None and not self.is_saved:
-            ours = self._known()
-            exchange = partial(self._file.exchange, ours, self._saved, now=self.now())
+            known = self._known()
             with self._failure_logged():
-                self._take_saved(ours, await trio.to_thread.run_sync(exchange))
+                await trio.to_thread.run_sync(self._file.write, known)
+                self._saved = known
 
     @contextmanager
     def _failure_logged(self) -> Iterator[None]:
         """Log why the disk fails, once for each reason in a row."""
         try:
             yield
+            self._failure = ""
         except StorageError as error:
             if str(error) != self._failure:
                 log.error("faults are not remembered", extra={"error": str(error)})
             self._failure = str(error)
-
-    def _take_saved(self, ours: FaultHistory, written: FaultHistory) -> None:
-        self._failure = ""
-        self._saved = ours
-        for key, at in written.released.items():
-            if at > self._releases.get(key, 0.0):
-                self._releases[key] = at
-                self._adopt_release(key, at)
-
-    def _adopt_release(self, key: str, at: float) -> None:
-        """Release a chip that another instance has released, unless rules spoke again since."""
-        chip = self._chips.get(key)
-        separated = [known.separated for known in chip.memory.values()] if chip else []
-        if chip is not None and all(since is None or since <= at for since in separated):
-            chip.release(self.now())
-            self._released.set()
 
     def _key(self, chip: Chip) -> str:
         uuid = chip.uuid
@@ -154,4 +141,4 @@ class NodeFaults:
     def _known(self) -> FaultHistory:
         chips = {key: dict(chip.memory) for key, chip in self._chips.items() if chip.memory}
         places = {name: key for name, key in self._places.items() if key in chips}
-        return FaultHistory(chips=chips, places=places, released=dict(self._releases))
+        return FaultHistory(chips=chips, places=places)

@@ -89,6 +89,28 @@ async def watch_board(
         await watch.run()
 
 
+async def look_at_board(
+    worker: DcmiWorker,
+    dcmi: Dcmi,
+    host: Host,
+    *,
+    board: Observable[Board],
+    interval_seconds: float,
+) -> None:
+    """Look once at the node's chips, as `watch_board` does first; without a memory of faults."""
+    watch = _Watch(
+        worker=worker,
+        dcmi=dcmi,
+        host=host,
+        board=board,
+        faults=NodeFaults(None),
+        status=Observable(WatchStatus()),
+        interval=interval_seconds,
+        on_event=lambda _: None,
+    )
+    await watch.at_start(EMPTY_BOARD)
+
+
 @dataclass(eq=False, kw_only=True)
 class _Watch:
     """The state of one `watch_board`; *listed* is the Board without health."""

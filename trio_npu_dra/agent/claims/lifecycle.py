@@ -3,7 +3,7 @@
 All claims go one path (`ClaimLifecycle._path`). The critical section of the node decides which
 claim gets what, for all claims of a call in their order, and a claim without steps comes to its end
 there: no checkpoint lies between its record and its CDI file, so a cancelled call leaves both or
-none. A claim with steps starts anew under a lock of its own, one task of the node at a time: its
+none. A claim with steps starts anew under a lock of its own, one task at a time: its
 steps run outside of the critical section, and what lies between them inside.
 
 A death, a full disk or a cancelled call can leave of a claim:
@@ -34,10 +34,10 @@ from trio_npu_dra.agent.claims.steps import Step, Steps
 from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, situation
 from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.handout.exclusion import refuse_if_held
-from trio_npu_dra.agent.handout.step_locks import PATIENCE_SECONDS, StepLocks
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.agent.holds.step_locks import PATIENCE_SECONDS
 from trio_npu_dra.kit.base.device_metadata import renewed
 from trio_npu_dra.kit.base.errors import (
     DeviceHeld,
@@ -92,7 +92,6 @@ class ClaimLifecycle:
         self._ledger = ledger
         self._cdi = cdi
         self._steps = Steps(steps)
-        self._locks = StepLocks(ledger.state_folder, is_kept=self._has_steps)
 
     async def prepare(self, plans: Mapping[str, ClaimPlan]) -> dict[str, Outcome]:
         """Try once to prepare claims, by UID; of two for one device the first gets it."""
@@ -115,10 +114,6 @@ class ClaimLifecycle:
     async def repair(self, uids: Sequence[str]) -> dict[str, Outcome]:
         """Try once to finish or undo claims that a call left half done."""
         return await self._follow(Goal.REPAIR, dict.fromkeys(uids))
-
-    def sweep_locks(self) -> None:
-        """Remove the locks of claims that are gone; raises StorageError if that fails."""
-        self._locks.sweep()
 
     def is_whole(self, entry: Entry) -> bool:
         """Whether a claim is ready and its steps' work still stands."""
@@ -158,7 +153,7 @@ class ClaimLifecycle:
         """Bring one claim to its goal; the record says where an error stopped it."""
         patience = 0.0 if goal is Goal.REPAIR else PATIENCE_SECONDS
         try:
-            async with self._locks.hold(uid, patience_seconds=patience):
+            async with self._ledger.steps.hold(uid, patience_seconds=patience):
                 path = self._path(goal, uid, plan, is_locked=True)
 
                 def go_on() -> tuple[Taken | None, Entry | None]:

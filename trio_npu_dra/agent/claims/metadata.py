@@ -28,13 +28,11 @@ class DeviceMetadata:
         attributes: The attributes of an offer's device, in the form of the API.
         network: The addresses of a whole chip, in that form too; None if it has none, or they are
             not known.
-        is_ours_to_renew: Whether this instance publishes.
     """
 
     driver_name: str
     attributes: Callable[[Offer, Board], Mapping[str, Any]]
     network: Callable[[Chip], Mapping[str, Any] | None]
-    is_ours_to_renew: Callable[[], bool]
 
     def of_claim(
         self,
@@ -79,10 +77,8 @@ class DeviceMetadata:
     def renewed(self, entry: Entry, board: Board) -> Documents:
         """A claim's metadata with the addresses that its chips have now.
 
-        Those of a chip whose addresses are not known stay; all do unless this instance publishes.
+        Those of a chip whose addresses are not known stay.
         """
-        if not self.is_ours_to_renew():
-            return entry.metadata
         shared = {given.device for given in entry.allocation if given.share_id is not None}
         now = {
             device.device: network

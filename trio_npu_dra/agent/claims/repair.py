@@ -118,8 +118,6 @@ class Repair:
         """
         if is_first:
             self._cdi.remove_unfinished()
-            with _noted(problems, "locks"):
-                self._lifecycle.sweep_locks()
         with _noted(problems, "records"):
             self._ledger.write_missing()
         if (hook := self._cdi.libraries.hook) is not None:

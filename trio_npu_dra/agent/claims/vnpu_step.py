@@ -15,7 +15,6 @@ from typing import Final
 import trio
 
 from trio_npu_dra.agent.handout.cdi import CdiFolder
-from trio_npu_dra.agent.handout.step_locks import StepLocks
 from trio_npu_dra.agent.holds.entry import Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
@@ -63,7 +62,7 @@ def _parts(entry: Entry) -> list[_Part]:
 class VnpuStep:
     """Cuts partitions for claims; fulfils `claims.steps.Step`.
 
-    Only one task of the node works on a chip at a time, so that no two choose one id.
+    Only one task works on a chip at a time, so that no two choose one id.
 
     Attributes:
         ledger: Gets the ids.
@@ -364,8 +363,8 @@ class VnpuStep:
         return f"{words}: {error}"
 
     def _alone(self, chip_node: str) -> AbstractAsyncContextManager[None]:
-        """Hold the lock of a chip, among all tasks of the node."""
-        return StepLocks(self.ledger.state_folder).hold(chip_node.rpartition("/")[2])
+        """Hold the lock of a chip."""
+        return self.ledger.steps.hold(chip_node)
 
 
 def _unnamed(part: _Part) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from urllib.parse import parse_qs
 
 import trio
@@ -26,6 +25,7 @@ from trio_npu_dra.agent.control.report import (
 from trio_npu_dra.agent.device_plugin.device import DevicesByResource
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.holds.hold import Hold
+from trio_npu_dra.agent.holds.owner import Life
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.model import Board
@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 class Control:
     """Answers from what the daemon knows."""
 
+    life: Observable[Life]
     board: Observable[Board]
     watch: Observable[WatchStatus]
     features: Observable[ServerFeatures | None]
@@ -60,6 +61,7 @@ class Control:
         """The NPUs' health."""
         board, features = self.board.value, self.features.value
         report = HealthReport(
+            waits=self.life.value in {Life.WAITS, Life.TAKES_OVER},
             watch=watch_mode(self.watch.value),
             refusal=self.watch.value.refusal,
             taints=features.taints if features is not None else None,
@@ -107,8 +109,4 @@ async def serve_control(
         ConfigError: The path cannot be a socket's, or its folder does not exist.
         StorageError: The file system refuses.
     """
-    serve = partial(serve_http, control.pages(), socket=endpoints.control)
-    async with trio.open_nursery() as nursery:
-        async with endpoints.starting():
-            bound = await nursery.start(serve)
-        task_status.started(bound)
+    await serve_http(control.pages(), socket=endpoints.control, task_status=task_status)

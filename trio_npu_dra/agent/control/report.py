@@ -103,6 +103,8 @@ class ResourceReport(_Report):
 class HealthReport(_Report):
     """All that the daemon knows of its NPUs' health."""
 
+    # Whether this instance waits for another one, which serves the node, to end.
+    waits: bool = False
     # events: the Ascend driver sends faults; polling: chips are read in turn.
     watch: Literal["events", "polling", "starting"]
     refusal: str = ""  # why the Ascend driver sends no events

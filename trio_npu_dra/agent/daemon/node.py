@@ -15,6 +15,7 @@ from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.hold import SharedClaim
 from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.agent.holds.owner import Owner
 from trio_npu_dra.agent.observe.latency import EventLatency
 from trio_npu_dra.agent.observe.metrics import Metrics
 from trio_npu_dra.agent.settings import Settings
@@ -66,7 +67,9 @@ class NodeContext:
             boot=clock.boot,
             settle_seconds=settings.evict_after,
         )
-        self.ledger = Ledger(settings.plugin_directory)
+        self.owner = Owner(settings.plugin_directory, self.endpoints.service)
+        self.ledger = Ledger(settings.plugin_directory, check=self.owner.check)
+        self.seen: Observable[Board] = Observable(UNREAD_BOARD)  # while it waits to own
         # set by ascend
         self.board: Observable[Board] = Observable(UNREAD_BOARD)
         self.watch = Observable(WatchStatus())
@@ -100,6 +103,12 @@ class NodeContext:
     def elsewhere(self) -> AbstractSet[str]:
         """The device nodes of the chips that are not for the DRA pool."""
         return elsewhere(self.board.value, self.selection, leaving=self.leaving.value)
+
+    def lacks(self) -> tuple[str, ...]:
+        """What an instance that waits to own the node would lack to serve it."""
+        features, board = self.features.value, self.seen.value
+        unasked = () if features else ("the API server has not answered yet",)
+        return (*(() if board.is_read else board.gaps), *unasked)
 
     def answered(self, call: CallAnswered) -> None:
         """Note that a call of the kubelet was answered."""

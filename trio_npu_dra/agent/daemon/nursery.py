@@ -19,12 +19,20 @@ from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.agent.control.answers import Control, serve_control
 from trio_npu_dra.agent.daemon.node import NodeContext
+from trio_npu_dra.agent.daemon.ownership import (
+    HAND_OVER_SECONDS,
+    OwnersCalls,
+    hand_over,
+    own,
+    stop_for_older_release,
+)
 from trio_npu_dra.agent.daemon.publishing import publish_chips
 from trio_npu_dra.agent.devices.build import offer_attributes
 from trio_npu_dra.agent.devices.npu_status import network_on_the_wire
 from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.handout.library_hook import PROGRAM, installed_hook
 from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
+from trio_npu_dra.agent.holds.owner import Life
 from trio_npu_dra.agent.observe.pages import daemon_pages
 from trio_npu_dra.agent.observe.self_check import SelfCheck
 from trio_npu_dra.agent.observe.state import NodeState, NpuReadings
@@ -50,7 +58,7 @@ from trio_npu_dra.revision import USER_AGENT
 GRACE_SECONDS = 20.0
 """How long a stop waits for the kubelet's calls in flight; the pod is killed after 30 s."""
 
-END_SECONDS = GRACE_SECONDS + 4
+END_SECONDS = GRACE_SECONDS + HAND_OVER_SECONDS + 4
 """When a stop cuts off what still waits for a disk or a library; then the log is written."""
 
 
@@ -58,6 +66,8 @@ async def run(
     settings: Settings, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
     """Serve this node until SIGTERM, SIGINT, another Ascend driver's library, or cancelled.
+
+    Beside another instance it waits until that one has ended.
 
     Started once the kubelet can find us.
 
@@ -81,27 +91,52 @@ async def run(
         support.start_soon(end_at_last, stop, END_SECONDS)
         support.start_soon(_stop_for_new_library, node, stop)
         await _answer_probes(node, support, worker)
-        async with trio.open_nursery() as service:
-            cdi = _cdi_folder(node)
-            flags = _share_flags(node, worker, cdi)
-            partitions = _partitions(node, worker, cdi)
-            claims = await _keep_claims(
-                node, service, kube, worker, cdi=cdi, steps=(partitions, flags)
-            )
-            await support.start(serve_control, _control(node, worker), node.endpoints)
-            follow = partial(publish_chips, cdi=cdi, flags=flags, partitions=partitions)
-            service.start_soon(follow, node, kube, worker)
-            await serve_kubelet(
-                claims,
-                node.device_health,
-                node.registration,
-                endpoints=node.endpoints,
-                stop=stop,
-                grace_seconds=GRACE_SECONDS,
-                task_status=task_status,
-            )
-            service.cancel_scope.cancel()
+        await disk.run(node.endpoints.make_folder)
+        await support.start(serve_control, _control(node, worker), node.endpoints)
+        try:
+            async with trio.open_nursery() as service:
+                calls, end = OwnersCalls(), trio.Event()
+                service.start_soon(hand_over, node, stop, end)
+                work = partial(_own_and_work, calls=calls, stop=stop)
+                service.start_soon(work, node, service, kube, worker)
+                life = await node.owner.life.wait_until(lambda life: life is not Life.WAITS)
+                if life is not Life.DRAINS:
+                    await serve_kubelet(
+                        calls,
+                        node.device_health,
+                        node.registration,
+                        endpoints=node.endpoints,
+                        stop=end,
+                        grace_seconds=GRACE_SECONDS,
+                        task_status=task_status,
+                    )
+                service.cancel_scope.cancel()
+        finally:
+            node.owner.free()  # not later: a thread that hangs in the library keeps this process
         support.cancel_scope.cancel()
+
+
+async def _own_and_work(
+    node: NodeContext,
+    service: trio.Nursery,
+    kube: KubeClient,
+    worker: DcmiWorker,
+    *,
+    calls: OwnersCalls,
+    stop: trio.Event,
+) -> None:
+    """Wait until this instance owns the node; then read its state, answer calls, and publish."""
+    await own(node, kube, worker)
+    await disk.run(node.faults.load)
+    cdi = _cdi_folder(node)
+    flags = _share_flags(node, worker, cdi)
+    partitions = _partitions(node, worker, cdi)
+    steps = (partitions, flags)
+    calls.open(await _keep_claims(node, service, kube, worker, cdi=cdi, steps=steps))
+    if node.owner.life.value is not Life.DRAINS:
+        node.owner.life.set(Life.OWNS)
+        service.start_soon(stop_for_older_release, node, stop)
+    await publish_chips(node, kube, worker, cdi=cdi, flags=flags, partitions=partitions)
 
 
 async def _stop_for_new_library(node: NodeContext, stop: trio.Event) -> None:
@@ -113,10 +148,13 @@ async def _answer_probes(node: NodeContext, support: trio.Nursery, worker: DcmiW
     """Start the pages and services for probes and Prometheus."""
     self_check = SelfCheck(
         endpoints=node.endpoints,
+        life=node.owner.life,
+        lacks=node.lacks,
         registration=node.registration,
         publisher=node.publisher,
         board=node.board,
         claims=node.ledger.problem,
+        locks=node.owner.problem,
     )
     probes = Probes(live=self_check.live, ready=self_check.ready)
     if node.settings.http_port >= 0:
@@ -130,6 +168,7 @@ async def _answer_probes(node: NodeContext, support: trio.Nursery, worker: DcmiW
 
 def _node_state(node: NodeContext, worker: DcmiWorker, readings: NpuReadings) -> NodeState:
     return NodeState(
+        life=node.owner.life,
         board=node.board,
         watch=node.watch,
         features=node.features,
@@ -145,6 +184,7 @@ def _node_state(node: NodeContext, worker: DcmiWorker, readings: NpuReadings) ->
 def _control(node: NodeContext, worker: DcmiWorker) -> Control:
     """What answers `npu-dra health`."""
     return Control(
+        life=node.owner.life,
         board=node.board,
         watch=node.watch,
         features=node.features,
@@ -207,7 +247,6 @@ def _metadata(node: NodeContext) -> DeviceMetadata | None:
         driver_name=node.settings.driver_name,
         attributes=attributes,
         network=network_on_the_wire,
-        is_ours_to_renew=lambda: node.publisher.value.has_lock,
     )
 
 

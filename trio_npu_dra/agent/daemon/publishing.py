@@ -32,7 +32,7 @@ from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.kubelet.device_health import DeviceHealths
 from trio_npu_dra.kit.kubelet.registration import wait_registered
-from trio_npu_dra.kit.pool import PoolContent, publish, publisher_lock
+from trio_npu_dra.kit.pool import PoolContent, publish
 
 
 async def publish_chips(
@@ -69,12 +69,7 @@ async def publish_chips(
         offers = partial(derive, lazily=[node.ledger.holds])
         await nursery.start(offers, node.offers, partial(_offered, node), *sources)
         await nursery.start(derive, node.device_health, partial(_device_health, node), node.offers)
-        # The lock is for resources too, until the last of their tasks has ended: the kubelet takes
-        # the plugins of two instances for the same.
-        async with (
-            publisher_lock(node.settings.plugin_directory, node.publisher),
-            trio.open_nursery() as publishing,
-        ):
+        async with trio.open_nursery() as publishing:
             resources = partial(serve_resources, cdi=cdi, flags=flags)
             publishing.start_soon(resources, node, worker)
             if node.settings.label_node:

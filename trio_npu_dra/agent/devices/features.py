@@ -98,15 +98,13 @@ async def _until_doubtful(status: Observable[PublisherStatus], before: Publisher
     """Wait until another API server may answer than the one that was asked *before*.
 
     That is possible after a loss of contact, which the publisher notices, and which all nodes have
-    together; when this instance may publish after an older one, because only the publisher watches;
-    and when the server broke its word, as one of several behind one address may.
+    together; and when the server broke its word, as one of several behind one address may.
     """
     was, was_lost = before, False
     async for now in status.changes():
         is_away = bool(now.problem) and not now.refused
         was_lost |= is_away or now.watch_restarts != before.watch_restarts
-        may_publish_now = was.waiting and not now.waiting
-        if may_publish_now or _broke_its_word(was, now):
+        if _broke_its_word(was, now):
             return
         if was_lost and now.watching and not is_away:
             with trio.move_on_after(random.uniform(0, SPREAD_SECONDS)):  # noqa: S311 - as above

@@ -6,4 +6,4 @@ chips. The room knows entries of the ledger, and neither claims nor resources.
 
 from __future__ import annotations
 
-__all__ = ["cdi", "exclusion", "library_hook", "share_flag", "step_locks"]
+__all__ = ["cdi", "exclusion", "library_hook", "share_flag"]

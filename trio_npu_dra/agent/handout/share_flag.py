@@ -19,7 +19,6 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from trio_npu_dra.agent.handout import step_locks
 from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import Hold
@@ -40,7 +39,6 @@ from trio_npu_dra.kit.base.observable import Observable
 log = logging.getLogger(__name__)
 
 _FILE: Final = "share-flags.json"
-_LOCK: Final = "share-flags.lock"
 
 
 class _FlagsFile(BaseModel):
@@ -88,7 +86,6 @@ class ShareFlagStep:
         self._ours = ours or Observable(frozenset())
         self._is_tidied = False
         self._path = ledger.state_folder / _FILE
-        self._lock = ledger.state_folder / _LOCK
 
     def is_needed(self, entry: Entry) -> bool:
         """Whether the claim has a chip that several containers may use."""
@@ -272,10 +269,10 @@ class ShareFlagStep:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[ShareFlags]:
-        """Be the only task of the node that changes flags, in this process and others."""
+        """Be the only task that changes flags."""
         if not self._board.value.chips:
             raise DevicesUnknown("no NPU of the node is known yet: sharing one must wait")
-        async with step_locks.hold(self._lock):
+        async with self._ledger.steps.hold("share flags"):
             yield self._flags
 
     # --- the flags that this driver has set -----------------------------------------------

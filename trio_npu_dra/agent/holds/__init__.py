@@ -3,4 +3,4 @@
 It knows chips by their device nodes, and neither the kubelet nor the API server.
 """
 
-__all__ = ["availability", "encoding", "entry", "files", "hold", "ledger"]
+__all__ = ["availability", "encoding", "entry", "files", "hold", "ledger", "owner"]

@@ -36,14 +36,16 @@ from types import MappingProxyType
 from typing import TypeVar
 
 import outcome
+import trio
 
+from trio_npu_dra.agent.holds.boot_mark import BootMark
 from trio_npu_dra.agent.holds.encoding import encode
 from trio_npu_dra.agent.holds.entry import Entry
 from trio_npu_dra.agent.holds.files import CLAIMS, EntryFiles, Found
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind
-from trio_npu_dra.agent.holds.lock import NodeLock, Turn
+from trio_npu_dra.agent.holds.step_locks import StepLocks
 from trio_npu_dra.ascend.model import Chip
-from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base import disk, storage
 from trio_npu_dra.kit.base.boot import BOOT_ID, read_boot_id
 from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.base.observable import Observable
@@ -56,28 +58,40 @@ T = TypeVar("T")
 class Ledger:
     """All holds of the node, in memory; files change with them, inside `exclusive`.
 
+    The first section reads the records: by then this process owns the node (`holds.owner`).
+
     Args:
-        state_folder: Holds `claims/<uid>.json` and `serialize.lock`; made when missing.
+        state_folder: Holds `claims/<uid>.json` and the mark of the boot; made when missing.
         boot_id_file: Has the id of this boot; without it no record is of an earlier one.
+        check: Raises an error if this process does not own the node any more; called by each
+            section.
 
     Attributes:
         state_folder: As given.
         problem: Why the last critical section could not begin; empty if it did.
         holds: All holds, as of the last critical section.
         set_aside: Why the records of other holders cannot be read, by UID, as of then.
+        steps: The locks of what is done outside of critical sections.
     """
 
-    def __init__(self, state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> None:
+    def __init__(
+        self,
+        state_folder: Path,
+        *,
+        boot_id_file: Path = BOOT_ID,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
         self.problem = Observable("")
         self.holds: Observable[tuple[Hold, ...]] = Observable(())
         self.set_aside: Observable[Mapping[str, str]] = Observable({})
         self.state_folder = state_folder
+        self.steps = StepLocks()
         self._boot_id = read_boot_id(boot_id_file)
         self._files = EntryFiles(state_folder / CLAIMS, self._boot_id)
-        self._lock = NodeLock(state_folder / "serialize.lock", self._boot_id)
-        self._turn: Turn | None = None
-        self._mark: bytes | None = None
-        self._has_changed = False
+        self._mark = BootMark(state_folder, self._boot_id)
+        self._check = check
+        self._alone = trio.Lock()
+        self._is_inside = self._is_read = self._has_changed = False
         self._known = Found()
 
     @property
@@ -128,33 +142,30 @@ class Ledger:
     @asynccontextmanager
     async def exclusive(self, body: Callable[[], T] = lambda: None) -> AsyncIterator[T]:  # type: ignore[assignment, return-value]
         """The critical section, to go on in after *body* without a thread."""
-        is_inside = False
 
-        def make_folder() -> None:
+        def begin() -> outcome.Outcome[T]:
             storage.make_folder(self.state_folder, mode=storage.PLUGIN_FOLDER_MODE)
-
-        def begin(turn: Turn) -> outcome.Outcome[T]:
-            self._catch_up(turn)
-            self._turn = turn
+            self._check()
+            self._catch_up()
+            self._is_inside = True
             return outcome.capture(body)
 
-        try:
-            async with self._lock.hold(begin, make_folder) as result:
-                try:
-                    self.problem.set("")
-                    is_inside = True
-                    yield result.unwrap()
-                finally:
-                    self._turn = None
-                    if self._has_changed:
-                        self._has_changed = False
-                        entries = self.by_uid.values()
-                        self.holds.set(tuple(hold for entry in entries for hold in entry.holds))
-                        self.set_aside.set(dict(self._known.unreadable))
-        except StorageError as error:
-            if not is_inside:  # an error of the body is the caller's
-                self.problem.set(str(error))
-            raise
+        async with self._alone:
+            try:
+                result = await disk.run(begin)
+                self.problem.set("")
+                yield result.unwrap()
+            except StorageError as error:
+                if not self._is_inside:  # an error of the body is the caller's
+                    self.problem.set(str(error))
+                raise
+            finally:
+                self._is_inside = False
+                if self._has_changed:
+                    self._has_changed = False
+                    entries = self.by_uid.values()
+                    self.holds.set(tuple(hold for entry in entries for hold in entry.holds))
+                    self.set_aside.set(dict(self._known.unreadable))
 
     def put(self, entry: Entry) -> Entry:
         """Write an entry over the one that the holder may have, in one rename.
@@ -169,7 +180,7 @@ class Ledger:
         """
         entry = replace(entry, boot_id=self._boot_id)
         data = encode(entry)
-        self._announce_change()
+        self._note_change()
         self._write(entry, data)
         return entry
 
@@ -187,7 +198,7 @@ class Ledger:
             StorageError: The file cannot be removed, and `by_uid` has it; or a power cut may bring
                 it back.
         """
-        self._announce_change()
+        self._note_change()
         self._files.remove(uid)
         known = self._known.entries.get(uid)
         self._known.entries = {
@@ -204,10 +215,10 @@ class Ledger:
             StorageError: The disk is full, read-only, or fails.
         """
         if self._restore():
-            self._announce_change()
+            self._note_change()
 
     def _restore(self) -> bool:
-        """Write missing records again, without an announcement; whether any was missing."""
+        """Write missing records again; whether any was missing."""
         lost = self._files.missing(self.by_uid, self._known.unreadable)
         for uid in lost:
             if uid in self.by_uid:
@@ -215,31 +226,20 @@ class Ledger:
             else:  # an empty file tells the next start of the holder
                 self._files.write(uid, b"", sync=False)
         if lost:
+            self._mark.forget()  # perhaps it was removed too
             log.warning("claim records were missing and are rewritten", extra={"uids": lost})
         return bool(lost)
 
-    def _announce_change(self) -> None:
-        assert self._turn is not None, "holds change inside exclusive() only"
-        self._turn.announce()
-        self._mark = self._turn.mark
+    def _note_change(self) -> None:
+        assert self._is_inside, "holds change inside exclusive() only"
+        self._mark.write()
         self._has_changed = True
 
-    def _catch_up(self, turn: Turn) -> None:
-        """Read the folder if another instance has written, or restore it if it was removed."""
+    def _catch_up(self) -> None:
+        """Read the folder at the start, or restore it if it was removed."""
         was_missing = self._files.make_folder()
-        if self._mark and not turn.mark:
-            # The lock file was removed, perhaps with records. Our mark stays as it is, so that each
-            # section reads the folder again until an instance writes a new mark.
+        if was_missing and self._is_read:
             self._restore()
-            self._read(turn)
-        elif was_missing and self._mark is not None:
-            # No announcement is needed: the last writer restores its own records and changes the
-            # mark, and we read again.
-            self._restore()
-        elif turn.mark != self._mark:
-            self._read(turn)
-            self._mark = turn.mark
-
-    def _read(self, turn: Turn) -> None:
-        self._known = self._files.read(is_first_of_boot=turn.is_first_of_boot)
-        self._has_changed = True
+        elif not self._is_read:
+            self._known = self._files.read(is_first_of_boot=self._mark.is_of_earlier_boot())
+            self._is_read = self._has_changed = True

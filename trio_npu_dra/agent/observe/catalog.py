@@ -101,8 +101,8 @@ POOL_CURRENT = _gauge(
     "1 while the API server has the newest pool; 0 while a change is being written or is refused, "
     "and in an instance that waits for an older one to end.",
 )
-POOL_WAITING = _gauge(
-    "pool_waiting", "1 while this instance waits for an older one on this node to end."
+WAITING = _gauge(
+    "pool_waiting", "1 while this instance waits for the one that serves this node to end."
 )
 POOL_DEVICES = _gauge("pool_devices", "Devices in the pool that was accepted last.")
 POOL_GENERATION = _gauge("pool_generation", "Generation of the pool that was accepted last.")

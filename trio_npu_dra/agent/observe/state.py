@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from trio_npu_dra import __version__
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, vnpu_holders
+from trio_npu_dra.agent.holds.owner import Life
 from trio_npu_dra.agent.observe import catalog
 from trio_npu_dra.agent.observe.catalog import Definition, Kind
 from trio_npu_dra.ascend.dcmi.client import Dcmi
@@ -75,6 +76,7 @@ class NpuReadings:
 class NodeState(Collector):
     """The present facts of this node."""
 
+    life: Observable[Life]
     board: Observable[Board]
     watch: Observable[WatchStatus]
     features: Observable[ServerFeatures | None]
@@ -120,7 +122,7 @@ class NodeState(Collector):
         yield catalog.WATCH_RESTARTS, (), status.watch_restarts
         yield catalog.WATCHING, (), status.watching
         yield catalog.POOL_CURRENT, (), status.current
-        yield catalog.POOL_WAITING, (), status.waiting
+        yield catalog.WAITING, (), self.life.value in {Life.WAITS, Life.TAKES_OVER}
         if status.published:
             yield catalog.POOL_DEVICES, (), status.devices
             yield catalog.POOL_GENERATION, (), status.generation

@@ -1,165 +1,102 @@
-"""A lock among the driver's processes on a node: flock(2), waited for without a thread.
+"""A lock among processes on a node: flock(2), which the kernel takes from a process that ends.
 
-The kernel takes a lock from a process that ends, however it ends, so no lock outlives its holder.
-
-A lock is on the open file, not on its name. So it counts only if the name is still that file's once
-the lock is taken: if the file was removed or replaced meanwhile, the process tries again.
+A lock is on the open file, not on its name. So it counts only while the name is that file's: if the
+file was removed or replaced meanwhile, another process may have locked the new one.
 """
 
 from __future__ import annotations
 
-import logging
-import math
+import fcntl
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Final
 
-import trio
+from trio_npu_dra.kit.base import storage
+from trio_npu_dra.kit.base.errors import ForeignFile
 
-from trio_npu_dra.kit.base import disk, storage
-from trio_npu_dra.kit.base.errors import ForeignFile, LockHeld, StorageError
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
+_SIZE_LIMIT: Final = 256  # bytes that a lock file says
 
 
-def hold(
-    path: Path, *, pause_seconds: float, patience_seconds: float = math.inf
-) -> AbstractAsyncContextManager[int]:
-    """`hold_then`, and yield the descriptor of the open file."""
-    return hold_then(path, pause_seconds=pause_seconds, patience_seconds=patience_seconds, then=int)
-
-
-@asynccontextmanager
-async def hold_then(
-    path: Path,
-    *,
-    pause_seconds: float,
-    patience_seconds: float,
-    first: Callable[[], object] = lambda: None,
-    then: Callable[[int], T],
-) -> AsyncIterator[T]:
-    """Hold the lock on a file while inside; a cancelled wait holds nothing.
+class FileLock:
+    """The lock on one file, which this process has or tries to get.
 
     Args:
         path: The lock file; made when missing, never removed. A foreign file, folder or link in its
             place is set aside.
-        pause_seconds: Time between two tries.
-        patience_seconds: Time for all tries.
-        first: Called before each try, by the thread that tries.
-        then: Called with the descriptor of the open file as soon as it is locked, by the thread
-            that has done so (`disk.run`).
-
-    Yields:
-        What *then* returned.
-
-    Raises:
-        LockHeld: Another process holds it for longer.
-        StorageError: The file cannot be opened.
-    """
-    give_up_at = trio.current_time() + patience_seconds
-    with _Contender(path) as contender:
-
-        def attempt() -> tuple[T] | None:
-            first()
-            descriptor = contender.try_lock()
-            return None if descriptor is None else (then(descriptor),)
-
-        while (locked := await disk.run(attempt)) is None:
-            if trio.current_time() > give_up_at:
-                raise LockHeld(_HELD.format(path, patience_seconds))
-            await trio.sleep(pause_seconds)
-        yield locked[0]
-
-
-@asynccontextmanager
-async def hold_patiently(
-    path: Path, *, pause_seconds: float, waits: str, on_wait: Callable[[], object]
-) -> AsyncIterator[None]:
-    """Hold the lock while inside, however long the wait; also while the file cannot be used yet.
-
-    Args:
-        path: As for `hold`.
-        pause_seconds: Time between two tries.
-        waits: The log line about the work that waits, once for each problem with the file.
-        on_wait: Called before each pause.
-    """
-    logged = ""
-    with _Contender(path) as contender:
-        while True:
-            try:
-                if await disk.run(contender.try_lock) is not None:
-                    break
-            except StorageError as error:
-                contender.close()
-                if str(error) != logged:
-                    logged = str(error)
-                    log.error(waits, extra={"problem": logged})
-            on_wait()
-            await trio.sleep(pause_seconds)
-        yield
-
-
-@contextmanager
-def hold_blocking(path: Path, *, pause_seconds: float, patience_seconds: float) -> Iterator[None]:
-    """`hold_then` for a thread of its own: on the event loop it blocks all tasks."""
-    give_up_at = time.monotonic() + patience_seconds
-    with _Contender(path) as contender:
-        while contender.try_lock() is None:
-            if time.monotonic() > give_up_at:
-                raise LockHeld(_HELD.format(path, patience_seconds))
-            time.sleep(pause_seconds)
-        yield
-
-
-_HELD = "another process has held {} for {:.0f} s"
-
-
-class _Contender:
-    """A process that waits for the lock, then has it until the end of the block.
-
-    It waits at the file that it has opened, even if that file loses its name meanwhile: so it waits
-    for the holder of a file that somebody removed.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._opened: tuple[int, os.stat_result] | None = None
+        self._is_locked = False
 
-    def __enter__(self) -> Self:
-        return self
+    @property
+    def is_held(self) -> bool:
+        """Whether this process has the lock, and the file still has its name."""
+        return self._is_locked and self._has_name()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def try_lock(self) -> bool:
+        """Whether this process has the lock now.
+
+        It waits at the file that it has opened, even if that file loses its name meanwhile: so it
+        waits for the holder of a file that somebody removed.
+
+        Raises:
+            StorageError: The file cannot be opened.
+        """
+        if self.is_held:
+            return True
+        if self._is_locked:
+            self.close()
+        with storage.translated(f"open {self.path}"):
+            if self._opened is None:
+                try:
+                    self._opened = _open(self.path)
+                except ForeignFile:
+                    _make_way(self.path)
+                    return False
+        with storage.translated(f"lock {self.path}"):
+            self._is_locked = storage.try_lock(self._opened[0])
+        if self._is_locked and not self._has_name():
+            self.close()
+        return self._is_locked
+
+    def read(self) -> bytes:
+        """What the file says; empty if `try_lock` has not opened it."""
+        with storage.translated(f"read {self.path}"):
+            return os.pread(self._opened[0], _SIZE_LIMIT, 0) if self._opened else b""
+
+    def write(self, text: bytes) -> None:
+        """Have the file say something to those who wait for it; only the holder may.
+
+        Raises:
+            StorageError: The disk is full, read-only, or fails.
+        """
+        assert self._opened is not None
+        assert self._is_locked
+        with storage.translated(f"write {self.path}"):
+            os.ftruncate(self._opened[0], 0)
+            os.pwrite(self._opened[0], text, 0)
+
+    def unlock(self) -> None:
+        """Let go of the lock, and keep the file open to wait at."""
+        self._is_locked = False
+        if self._opened is not None:
+            fcntl.flock(self._opened[0], fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Close the file, which unlocks it."""
+        self._is_locked = False
         if self._opened is not None:
             os.close(self._opened[0])
-        self._opened = None
+            self._opened = None
 
-    def try_lock(self) -> int | None:
-        """The descriptor of the locked file, or `None` to try again later."""
-        with storage.translated(f"open {self._path}"):
-            if self._opened is None:
-                try:
-                    self._opened = _open(self._path)
-                except ForeignFile:
-                    _make_way(self._path)
-                    return None
-        descriptor, found = self._opened
-        with storage.translated(f"lock {self._path}"):
-            if not storage.try_lock(descriptor):
-                return None
-        with storage.translated(f"look at {self._path}"), suppress(FileNotFoundError):
-            if os.path.samestat(os.lstat(self._path), found):
-                return descriptor
-        self.close()
-        return None
+    def _has_name(self) -> bool:
+        assert self._opened is not None
+        with storage.translated(f"look at {self.path}"), suppress(FileNotFoundError):
+            return os.path.samestat(os.lstat(self.path), self._opened[1])
+        return False
 
 
 def _open(path: Path) -> tuple[int, os.stat_result]:
@@ -173,7 +110,7 @@ def _open(path: Path) -> tuple[int, os.stat_result]:
 def _make_way(path: Path) -> None:
     """Set aside the thing that has the lock's name.
 
-    One instance at a time does so, under a lock on the folder: otherwise the second could set aside
+    One process at a time does so, under a lock on the folder: otherwise the second could set aside
     the new file that the first has locked already.
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

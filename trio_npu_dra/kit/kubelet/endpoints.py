@@ -6,33 +6,25 @@ update, so each puts the UID of its pod into the names.
 
 An instance that ends in order removes its sockets. After SIGKILL they stay, under names that no
 later pod uses again, and the kubelet goes on calling the registration socket for half an hour. So
-every instance removes the sockets of killed instances, and no other sockets:
-
-- Service and control sockets lie in the driver's own folder, or under a digest of its name beside
-  it. A registration socket is removed only under the exact name that follows from the pod UID, or
-  its digest, of a dead service socket.
-- A socket's owner is dead once connecting is refused. An instance listens on its service socket
-  before its registration socket exists and until after that is gone. Between bind and listen a
-  live instance refuses too, but then it holds the lock without which no instance removes sockets.
+an instance that the kubelet has registered removes the registration sockets of all others, and
+what nobody listens on. Service and control sockets lie in the driver's own folder, or under a
+digest of its name beside it; the name of a registration socket follows from them.
 
 A socket's path has at most 107 bytes, for the kubelet that connects too. The shortest names fit
 wherever the kubelet's own `device-plugins/kubelet.sock` does: below a folder of 79 bytes.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import logging
-from collections.abc import AsyncIterator
-from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
-import trio
-
-from trio_npu_dra.kit.base import disk, file_lock, storage
+from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.errors import StorageError
 from trio_npu_dra.kit.grpc import is_refused, is_socket, is_too_long
 
@@ -44,7 +36,6 @@ KUBELET_SOCKET: Final = "kubelet.sock"
 _SERVICE: Final = "dra"
 _CONTROL: Final = "control"
 _SHORT: Final = 11  # letters of a digest of 8 bytes
-_SWEEP_SECONDS: Final = 60.0  # the other instance may be killed after our start
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,36 +78,40 @@ class Endpoints:
         shortest = self.registrar_directory / _digest(both, 7)
         return next((path for path in paths if not is_too_long(path)), shortest)
 
-    @asynccontextmanager
-    async def starting(self) -> AsyncIterator[None]:
-        """While inside, no other instance removes sockets, so that ours can be bound and listen.
+    def make_folder(self) -> None:
+        """Make the driver's folder, unless the folder above it is missing: sockets say it better.
 
         Raises:
-            StorageError: The lock in the driver's folder cannot be taken.
+            StorageError: It cannot be made.
         """
-        if not self.plugin_directory.is_dir():
-            yield  # the socket's own error says it better
-            return
-        lock = self.plugin_directory / "sockets.lock"
-        async with file_lock.hold(lock, pause_seconds=0.002, patience_seconds=3):
-            yield
+        if self.plugin_directory.parent.is_dir():
+            storage.make_folder(self.plugin_directory, mode=storage.PLUGIN_FOLDER_MODE)
+
+    def others(self) -> list[Endpoints]:
+        """Those of all other instances of which a service or control socket is there.
+
+        Raises:
+            StorageError: The folder cannot be read.
+        """
+        folder, kinds = self.plugin_directory, (_SERVICE, _CONTROL)
+        found = set().union(*(_sockets(folder, kind).keys() for kind in kinds))
+        return [replace(self, pod_uid=uid) for uid in found - {_key(folder, self.pod_uid) or None}]
 
 
-async def remove_dead_sockets(ours: Endpoints) -> None:
-    """Remove the sockets of killed instances, now and then every minute, until cancelled."""
-    folder = ours.plugin_directory
-    while True:
-        try:
-            uids = await disk.run(partial(_instances, folder))
-            if others := uids - {_key(folder, ours.pod_uid) or None}:
-                async with ours.starting():
-                    for uid in others:
-                        await disk.run(partial(_remove_if_dead, replace(ours, pod_uid=uid)))
-        except StorageError as error:
-            log.warning(
-                "sockets of killed instances cannot be removed", extra={"error": str(error)}
-            )
-        await trio.sleep(_SWEEP_SECONDS)
+def remove_replaced_sockets(ours: Endpoints) -> None:
+    """Remove the registration sockets of all other instances, and sockets of killed ones."""
+    try:
+        for other in ours.others():
+            if is_socket(other.registration):
+                storage.remove(other.registration)
+            dead = [path for path in (other.service, other.control) if is_refused(path)]
+            for path in dead:
+                storage.remove(path)
+            if dead:
+                said = {"pod_uid": other.pod_uid or "none"}
+                log.warning("sockets of a killed instance removed", extra=said)
+    except StorageError as error:
+        log.warning("sockets of other instances cannot be removed", extra={"error": str(error)})
 
 
 def device_plugin_socket(folder: Path, driver_name: str, resource: str) -> Path:
@@ -151,21 +146,6 @@ def running_instances(plugin_directory: Path) -> tuple[str | None, ...]:
     """
     found = _sockets(plugin_directory, _CONTROL)
     return tuple(uid for uid, path in found.items() if not is_refused(path))
-
-
-def _instances(folder: Path) -> AbstractSet[str | None]:
-    return _sockets(folder, _SERVICE).keys() | _sockets(folder, _CONTROL).keys()
-
-
-def _remove_if_dead(other: Endpoints) -> None:
-    dead = [other.control]
-    if is_refused(other.service):
-        dead += [other.registration, other.service]  # the last tells the name of the other
-    removed = [storage.remove(path) for path in dead if is_refused(path)]
-    if any(removed):
-        log.warning(
-            "sockets of a killed instance removed", extra={"pod_uid": other.pod_uid or "none"}
-        )
 
 
 def _sockets(folder: Path, kind: str) -> dict[str | None, Path]:

@@ -10,12 +10,12 @@ from functools import partial
 
 import trio
 
-from trio_npu_dra.kit.base import disk, storage
+from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc import listen_unix, serve
 from trio_npu_dra.kit.kubelet import device_health, dra_plugin, registration
 from trio_npu_dra.kit.kubelet.driver import Driver
-from trio_npu_dra.kit.kubelet.endpoints import Endpoints, remove_dead_sockets
+from trio_npu_dra.kit.kubelet.endpoints import Endpoints, remove_replaced_sockets
 
 
 async def serve_kubelet(
@@ -46,19 +46,12 @@ async def serve_kubelet(
     calls = [*dra_plugin.routes(driver), *device_health.routes(health)]
     finding = registration.routes(endpoints.driver_name, endpoints.service, status)
     async with trio.open_nursery() as service:
-        folder = endpoints.plugin_directory
-
-        def make_folder() -> None:
-            if folder.parent.is_dir():  # else the socket's own error says it better
-                storage.make_folder(folder, mode=storage.PLUGIN_FOLDER_MODE)
-
-        await disk.run(make_folder)
-        async with endpoints.starting():
-            listener = await disk.run(partial(listen_unix, endpoints.service))
-            service.start_soon(partial(serve, grace_seconds=grace_seconds), listener, calls)
+        await disk.run(endpoints.make_folder)
+        listener = await disk.run(partial(listen_unix, endpoints.service))
+        service.start_soon(partial(serve, grace_seconds=grace_seconds), listener, calls)
         try:
             async with trio.open_nursery() as registrar:
-                registrar.start_soon(remove_dead_sockets, endpoints)
+                registrar.start_soon(_remove_replaced, endpoints, status)
                 listener = await disk.run(partial(listen_unix, endpoints.registration))
                 registrar.start_soon(partial(serve, grace_seconds=1), listener, finding)
                 task_status.started()
@@ -67,3 +60,11 @@ async def serve_kubelet(
         finally:
             status.set(registration.NOT_REGISTERED)
         service.cancel_scope.cancel()
+
+
+async def _remove_replaced(
+    endpoints: Endpoints, status: Observable[registration.RegistrationStatus]
+) -> None:
+    """Remove sockets of other instances once the kubelet calls us."""
+    await status.wait_until(lambda now: now.registered)
+    await disk.run(partial(remove_replaced_sockets, endpoints))

@@ -6,7 +6,6 @@ It knows nothing about the devices themselves, and nothing of claims.
 from __future__ import annotations
 
 from trio_npu_dra.kit.pool.diff import plan
-from trio_npu_dra.kit.pool.lock import publisher_lock
 from trio_npu_dra.kit.pool.pace import ChangePace
 from trio_npu_dra.kit.pool.pool import Pool, PoolContent, specs
 from trio_npu_dra.kit.pool.publisher import PoolAccepted, PublisherStatus, SliceWritten, publish
@@ -20,6 +19,5 @@ __all__ = [
     "SliceWritten",
     "plan",
     "publish",
-    "publisher_lock",
     "specs",
 ]

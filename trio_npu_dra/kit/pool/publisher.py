@@ -43,8 +43,6 @@ class PublisherStatus:
     Attributes:
         published: The API server has accepted a pool of this run, or had an equal one.
         current: The API server has the newest pool; false while a change is on its way or refused.
-        waiting: This instance waits for an older one on this node, which publishes.
-        has_lock: No other instance on this node publishes, until this one ends.
         watching: The publisher notices edits at once; false while the watch is broken.
         watch_restarts: How often a broken watch was opened again.
         node_uid: UID of the Node; empty until it is read.
@@ -57,8 +55,6 @@ class PublisherStatus:
 
     published: bool = False
     current: bool = False
-    waiting: bool = False
-    has_lock: bool = False
     watching: bool = False
     watch_restarts: int = 0
     node_uid: str = ""
