@@ -14,8 +14,6 @@ from requirements.image import BASE
 from requirements.revision import ROOT
 from trio_npu_dra import __version__
 
-DIGEST = f"sha256:{'0' * 64}"
-TAGS = ("1", "1.10", "2026_11", "0777", "0x10", "1e3", "true", "null", "v1")
 AUTHOR = ("-c", "user.name=us", "-c", "user.email=us@example.com")
 BUILT_OF = (
     "setup.py",
@@ -100,26 +98,3 @@ def test_overlay_has_the_image_of_this_tree(tree: Path, monkeypatch: pytest.Monk
     assert old.pop("newTag") == f"{__version__}-{name[:12]}"
     assert new.pop("newTag").startswith(f"{__version__}-{name[:12]}-changed-")
     assert old == new == {"name": BASE, "newName": BASE}
-
-
-NAMES = {
-    **{f"r.io/dra-npu:{tag}": ("r.io/dra-npu", "newTag", tag) for tag in TAGS},
-    "dra-npu": ("dra-npu", "newTag", "latest"),
-    "r.io:5000/npu/dra-npu": ("r.io:5000/npu/dra-npu", "newTag", "latest"),
-    "[::1]:5000/dra-npu:1": ("[::1]:5000/dra-npu", "newTag", "1"),
-    f"r.io/dra-npu@{DIGEST}": ("r.io/dra-npu", "digest", DIGEST),
-    f"r.io:5000/dra-npu:1@{DIGEST}": ("r.io:5000/dra-npu", "digest", DIGEST),
-}
-"""Names of images, and what kustomize is told of them."""
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_overlay_has_the_image_that_is_named(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """Its tag is text, whatever it looks like; without one it is docker's `latest`."""
-    monkeypatch.setenv("NPU_DRA_IMAGE", name)
-    run(tree, "just", "overlay")
-    (image,) = yaml.safe_load((tree / "build/overlay/kustomization.yaml").read_text())["images"]
-    repository, field, version = NAMES[name]
-    assert image == {"name": BASE, "newName": repository, field: version}

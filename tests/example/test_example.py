@@ -27,7 +27,6 @@ from trio_npu_dra.kit.api.objects import (
     ResourceSlice,
 )
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
-from trio_npu_dra.lab import example
 from trio_npu_dra.lab.standins.api_server import serve_api
 from trio_npu_dra.lab.standins.api_state import ApiState
 from trio_npu_dra.lab.standins.kubelet import Kubelet, open_kubelet
@@ -193,9 +192,3 @@ async def test_what_is_wrong_with_the_flags_is_said_in_a_line(tmp_path: Path) ->
     assert ended.returncode == 2
     assert line.startswith("lamps: ")
     assert str(missing) in line
-
-
-def test_it_has_no_more_than_120_lines() -> None:
-    """Docstrings and blank lines count."""
-    files = Path(example.__file__).parent.glob("*.py")
-    assert sum(len(path.read_text().splitlines()) for path in files) <= 120

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import pytest
@@ -20,7 +19,6 @@ from tests.monitoring.manifests import (
 from trio_npu_dra.agent.observe.catalog import CATALOG, PREFIX
 
 QUERIES = list(queries())
-LEGEND = re.compile(r"{{(\w+)}}")
 BUILT_IN = {"__rate_interval"}
 
 UNSHOWN = {
@@ -60,28 +58,3 @@ def test_metrics_are_shown() -> None:
     shown = {each.metric for _, query in QUERIES for each in selected(query)}
     stems = {re.sub("_bucket$", "", metric) for metric in shown}
     assert {one.name for one in CATALOG} - stems == UNSHOWN
-
-
-def test_legends_name_labels_that_the_query_leaves() -> None:
-    """No legend has an empty name."""
-    for panel in panels():
-        for target in panel["targets"]:
-            named = set(LEGEND.findall(target.get("legendFormat", "")))
-            assert named <= grouped(target["expr"]), panel["title"]
-
-
-def test_panels_have_a_place_of_their_own() -> None:
-    """Numbers and titles are unique, and no panel covers another."""
-    every = dashboard()["panels"]
-    assert len({panel["id"] for panel in every}) == len(every)
-    assert len({panel["title"] for panel in panels()}) == len(panels())
-    places = [
-        {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        for place in (panel["gridPos"] for panel in every)
-    ]
-    assert all(x < 24 for place in places for x, _ in place)
-    assert not any(one & other for one, other in itertools.combinations(places, 2))
