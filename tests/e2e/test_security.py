@@ -16,9 +16,9 @@ from dev.cluster.api import ApiServer, Object
 from dev.cluster.deploy import ROOT
 from dev.cluster.driver import DRIVER, PLUGIN, Driver
 from dev.cluster.processes import ClusterError
-from dev.config.cases import CASES, GOOD, Case, named, with_env
+from dev.config.cases import CASES, Case, named, with_env
 from tests.e2e.modes import assert_as_documented
-from tests.e2e.space import CLASS, Space, admit, claim, claim_template, device_class
+from tests.e2e.space import Space, admit, claim, claim_template, device_class
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
@@ -60,27 +60,6 @@ def test_agent_writes_the_slices_of_its_own_node(agent: ApiServer, driver: Drive
     assert agent.create(wanted, dry_run=True)["spec"]["pool"] == wanted["spec"]["pool"]
     assert agent.replace(published, dry_run=True)["metadata"]["uid"] == uid
     assert agent.delete("resourceslice", name, dry_run=True) == uid
-
-
-@pytest.mark.parametrize(
-    ("difference", "words"),
-    [
-        ({"nodeName": ELSEWHERE}, "may only write the slices of that node"),
-        ({"nodeName": None, "allNodes": True}, "may only write the slices of that node"),
-        ({"driver": "gpu.example.com"}, "may only write slices of the driver npu.huawei.com"),
-        (
-            {"pool": {"name": ELSEWHERE, "generation": 9, "resourceSliceCount": 1}},
-            f"may only write the pool of that name, not {ELSEWHERE}",
-        ),
-    ],
-    ids=["another node", "no node", "another driver", "another node's pool"],
-)
-def test_agent_creates_no_other_slice(
-    agent: ApiServer, driver: Driver, difference: dict[str, Any], words: str
-) -> None:
-    """A slice of another node, driver or pool is refused, and the message says why."""
-    with pytest.raises(ClusterError, match=words):
-        agent.create(slice_of(driver.cluster.node.name, **difference), dry_run=True)
 
 
 def test_agent_does_not_touch_another_nodes_slice(
@@ -190,25 +169,6 @@ def test_agent_creates_events_of_its_own_node(agent: ApiServer, driver: Driver) 
         assert agent.create(event, dry_run=True)["message"] == event["message"]
 
 
-@pytest.mark.parametrize(
-    ("about", "fields", "words"),
-    [
-        (("Node", ELSEWHERE), {}, "about that node and about ResourceClaims"),
-        (("Pod", "some"), {}, "about that node and about ResourceClaims"),
-        (CLAIM, {"reportingInstance": ELSEWHERE}, "Events of npu.huawei.com on that node"),
-        (CLAIM, {"reportingComponent": "kubelet"}, "Events of npu.huawei.com on that node"),
-        (CLAIM, {"source": {"component": "kubelet"}}, "Events of npu.huawei.com on that node"),
-    ],
-    ids=["another node", "a pod", "from another node", "as the kubelet", "from the kubelet"],
-)
-def test_agent_creates_no_other_event(
-    agent: ApiServer, driver: Driver, about: tuple[str, str], fields: Object, words: str
-) -> None:
-    """Events about other objects, or in another name, are refused."""
-    with pytest.raises(ClusterError, match=words):
-        agent.create(event_about(*about, driver.cluster.node.name, **fields), dry_run=True)
-
-
 def test_agent_changes_no_event_of_another_component(agent: ApiServer, driver: Driver) -> None:
     """An Event of the kubelet cannot be made its own."""
     cluster, node = driver.cluster, driver.cluster.node.name
@@ -262,26 +222,6 @@ def test_large_configs_are_judged(driver: Driver) -> None:
     config[-1] = in_class(with_env(*variables[1:], variables[-1]))["spec"]["config"][0]
     with pytest.raises(ClusterError, match="write each name once"):
         admit(driver.cluster, about)
-
-
-@pytest.mark.parametrize("place", [in_claim, in_template, in_class])
-def test_other_drivers_configs_are_not_judged(driver: Driver, place: Any) -> None:
-    """A config for another driver may have any form, beside one for ours too."""
-    theirs = {"opaque": {"driver": "gpu.example.com", "parameters": {"sharing": "always"}}}
-    about = place(GOOD)
-    inner = about["spec"].get("spec", about["spec"])
-    configs = inner.get("devices", inner)["config"]
-    configs.append(theirs)
-    taken = admit(driver.cluster, about)["spec"]
-    taken = taken.get("spec", taken)
-    assert taken.get("devices", taken)["config"] == configs
-
-
-def test_class_cannot_be_changed_to_a_wrong_config(driver: Driver) -> None:
-    """Unlike claims, classes change: the change is judged."""
-    wrong = {"spec": in_class(GOOD | {"kind": "GpuConfig"})["spec"]}
-    with pytest.raises(ClusterError, match="NpuConfig: write apiVersion"):
-        driver.cluster.api.patch("deviceclass", CLASS, change=wrong, dry_run=True)
 
 
 def test_policies_compile(driver: Driver) -> None:
