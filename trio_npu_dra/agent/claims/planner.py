@@ -126,15 +126,13 @@ class ClaimPlanner:
         if known is not None:
             return await self._known(known, look)
         if look.relies_on_holds(allocation):
-            # Reads the ledger: another instance may have released the hold.
-            await self.ledger.within(lambda: None)
+            await self.ledger.within(lambda: None)  # another call may be about to release them
             look = self.look()
         try:
             planned = partial(self._planned, claim, ref, allocation, look)
             return ClaimPlan(entry=await disk.run(planned))  # it looks at files of the host
         except DriverError:
-            # Reads the ledger: another instance may have prepared the claim.
-            await self.ledger.within(lambda: None)
+            await self.ledger.within(lambda: None)  # another call may be about to prepare the claim
             if (known := self._ready(ref.uid, allocation)) is None:
                 raise
             return await self._known(known, look)

@@ -196,7 +196,7 @@ class CdiFolder(CdiFiles):
         texts = [*(to_json(spec) for spec in specs), *(text or b"" for text in files)]
         for program in programs:
             if not any(program.name.encode() in text for text in texts):
-                storage.remove_if_abandoned(program)  # a live instance of its version locks it
+                storage.remove_if_abandoned(program)  # an older release that starts locks its own
 
     @property
     def devices_path(self) -> Path:

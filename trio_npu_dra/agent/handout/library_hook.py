@@ -5,19 +5,17 @@ lies in the folder of the CDI files: a user who can write there can have runtime
 anyway, and every user can enter the folder. (A container with user ids of its own runs its hooks
 with these ids, which cannot enter the kubelet's folders.) CDI reads only .json and .yaml files.
 
-A program stays while a CDI file or a record names it, and while an instance of its version lives,
-which may be about to write a CDI file.
+A program stays while a CDI file or a record names it. An older release locks its own as long as it
+lives, and so keeps it beside the owner of the node.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +29,6 @@ PROGRAM: Final = Path(sys.prefix, "libexec/npu-dra-libraries")
 
 _MODE: Final = 0o711
 """Unreadable for others: so the kernel hides its process from root of a pod's own users."""
-_TRIES: Final = 3
 _TIMEOUT: Final = 60  # seconds until a runtime kills it; by itself it ends after 20
 
 
@@ -53,7 +50,7 @@ class LibraryHook:
         self._size = len(content)
         # With the digest in the name, the CDI files of two versions never name one program.
         self.path = root / f"{prefix(driver_name)}{hashlib.sha256(content).hexdigest()[:16]}"
-        self._lock: int | None = None
+        self._written: os.stat_result | None = None
 
     def edits(self, folders: Sequence[str]) -> dict[str, Any]:
         """The hook of a CDI spec with which the loader looks into *folders* of the container."""
@@ -66,38 +63,26 @@ class LibraryHook:
         }
 
     def install(self) -> None:
-        """Write the program unless it is there and right, and lock it.
+        """Write the program unless it is there and right.
 
         Raises:
             StorageError: It cannot be written, or the folder allows no execution.
         """
-        for _ in range(_TRIES):
-            if self._is_ours():
-                return
-            self.close()
+        if not self._is_right():
             self._write()
-            # Another instance may remove the file before we have its lock.
-            with storage.translated(f"lock {self.path}"), suppress(FileNotFoundError):
-                self._lock, _ = storage.open_file(self.path, os.O_RDONLY)
-                fcntl.flock(self._lock, fcntl.LOCK_SH)
-        raise StorageError(f"{self.path} does not stay as it is written: something changes it")
+            with storage.translated(f"look at {self.path}"):
+                self._written = self.path.lstat()
 
-    def close(self) -> None:
-        """Unlock it."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def _is_ours(self) -> bool:
-        """Whether the path still leads to the file that we have locked, in the right form."""
-        if self._lock is None:
+    def _is_right(self) -> bool:
+        """Whether the path still leads to the file that we have written, in the right form."""
+        if self._written is None:
             return False
         with storage.translated(f"look at {self.path}"):
             try:
                 found = self.path.lstat()
             except FileNotFoundError:
                 return False
-        is_it = os.path.samestat(os.fstat(self._lock), found)
+        is_it = os.path.samestat(self._written, found)
         return is_it and storage.has_form(found, mode=_MODE) and found.st_size == self._size
 
     def _write(self) -> None:

@@ -57,18 +57,13 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = Tru
         StorageError: The disk is full, read-only, or fails.
     """
     with translated(f"write {path}"):
-        try:
-            _write_once(path, data, mode, sync)
-        except FileNotFoundError:
-            # Another instance took this writer for dead, or the folder is missing.
-            _write_once(path, data, mode, sync)
+        _write_once(path, data, mode, sync)
 
 
 def _write_once(path: Path, data: bytes, mode: int, sync: bool) -> None:
     temporary = f"{path.parent}/.{path.name}.{os.urandom(4).hex()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, mode)
     try:
-        try_lock(descriptor)  # says that its writer is alive, see remove_unfinished
         _set_mode(descriptor, os.fstat(descriptor), mode)
         _write_all(descriptor, data)
         if sync:
@@ -167,7 +162,7 @@ def set_aside(path: Path) -> Path:
 def remove_unfinished(folder: Path, prefix: str) -> None:
     """Remove temporary files of killed writers from *folder*, for files that begin with *prefix*.
 
-    The temporary file of a live writer stays, whatever process it is in.
+    No writer of such files is at work.
     """
     with translated(f"read {folder}"):
         try:
@@ -185,13 +180,10 @@ def is_unfinished(name: str) -> bool:
 
 
 def remove_if_abandoned(path: Path) -> None:
-    """Remove a temporary file whose writer is dead; one that cannot be removed does no harm.
-
-    It may be a lock file too, which another process has replaced since: then that one stays.
-    """
+    """Remove a file that no process has locked; one that cannot be removed does no harm."""
     try:
         descriptor, found = open_file(path, os.O_RDONLY)
-    except (OSError, ForeignFile):  # gone by now, or nothing that `write_atomic` makes
+    except (OSError, ForeignFile):  # gone by now, or nothing that the driver makes
         return
     try:
         if try_lock(descriptor) and os.path.samestat(os.lstat(path), found):
