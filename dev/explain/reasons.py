@@ -25,7 +25,7 @@ from dev.explain.world import (
 )
 from trio_npu_dra.tools.cluster.explain.explanation import Explanation
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import Pod
 from trio_npu_dra.tools.cluster.said import Outcome
 
 MEMORY = f'device.capacity["{DRIVER}"].memCapacity.compareTo(quantity("64Gi")) >= 0'

@@ -9,8 +9,7 @@ from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.tools.cluster.inventory import with_rules
-from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass, DeviceTaintRule
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass, DeviceTaintRule, Pod
 from trio_npu_dra.tools.cluster.view import ClusterView
 
 Wire = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Final
 from dev.explain.reasons import REASONS
 from trio_npu_dra.tools.cli.npu_wire import API_VERSION, explanation_wire
 from trio_npu_dra.tools.cluster import said
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import Pod
 
 _DEVICE: Final = {
     "name": "of the device",

@@ -22,7 +22,7 @@ from dev.explain.world import (
 )
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import Pod
 
 NIC = slice_("nic", device("nic-0"), driver="nic.example.com", pool="nics")
 

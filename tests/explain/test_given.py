@@ -23,8 +23,7 @@ from trio_npu_dra.tools.cluster.diagnosis import diagnosis
 from trio_npu_dra.tools.cluster.explain.verdict import explain_claim, explain_pod
 from trio_npu_dra.tools.cluster.fleet import fleet
 from trio_npu_dra.tools.cluster.inventory import NOT_EVICTED
-from trio_npu_dra.tools.cluster.objects import Claim
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import Claim, Pod
 from trio_npu_dra.tools.cluster.said import Outcome, Why
 
 

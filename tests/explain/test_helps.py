@@ -12,7 +12,7 @@ from dev.explain.world import DRIVER, Wire, ask, claim, class_, node, pod, slice
 from trio_npu_dra.tools.cluster.explain import search
 from trio_npu_dra.tools.cluster.explain.explanation import Explanation
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import Pod
 from trio_npu_dra.tools.cluster.said import Action, Outcome
 
 ONE = slice_("s1", npu(0))

@@ -23,7 +23,7 @@ from dev.explain.world import (
 )
 from trio_npu_dra.tools.cluster import pools
 from trio_npu_dra.tools.cluster.explain.job import JobExplanation, explain_job
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import Pod
 
 if TYPE_CHECKING:
     from tests.explain.conftest import Cluster

@@ -26,7 +26,7 @@ from trio_npu_dra.tools.cluster.explain.pod_claims import (
     class_of,
 )
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import Pod
 from trio_npu_dra.tools.cluster.said import Outcome
 
 NAME = "huawei.com/Ascend910"

@@ -11,8 +11,7 @@ from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.explain.pod_claims import from_devices
 from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obstacles
-from trio_npu_dra.tools.cluster.matching import requirement_holds
-from trio_npu_dra.tools.cluster.pods import Pod, Requirement
+from trio_npu_dra.tools.cluster.objects import Pod, Requirement, requirement_holds
 from trio_npu_dra.tools.cluster.shares import quantity_words
 
 NAME = "huawei.com/Ascend910"

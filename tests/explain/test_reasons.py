@@ -33,8 +33,7 @@ from dev.explain.world import (
 )
 from trio_npu_dra.tools.cluster import said
 from trio_npu_dra.tools.cluster.explain.verdict import explain_claim, explain_pod
-from trio_npu_dra.tools.cluster.objects import Claim
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import Claim, Pod
 from trio_npu_dra.tools.cluster.said import Outcome
 
 IS_WHOLE = 'device.attributes["npu.huawei.com"].type == "npu"'

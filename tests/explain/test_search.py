@@ -28,8 +28,7 @@ from trio_npu_dra.tools.cluster.cel import SelectorFails
 from trio_npu_dra.tools.cluster.cel.selector import matches
 from trio_npu_dra.tools.cluster.explain.explanation import Explanation
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
-from trio_npu_dra.tools.cluster.objects import AnyDevice
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import AnyDevice, Pod
 from trio_npu_dra.tools.cluster.said import Outcome
 
 WORLDS = 120

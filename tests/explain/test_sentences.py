@@ -13,7 +13,7 @@ from trio_npu_dra.tools.cluster.explain.funnel import Loss
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.explain.words import loss_words
 from trio_npu_dra.tools.cluster.inventory import DeviceId
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import Pod
 
 
 def loss(why: str, count: int) -> Loss:

@@ -14,7 +14,7 @@ from dev.explain.scene import super_pods
 from dev.explain.world import pod
 from dev.site.npu_json import CODES, FACTS, FIELDS
 from trio_npu_dra.tools.cli.npu_wire import API_VERSION, explanation_wire
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import Pod
 
 if TYPE_CHECKING:
     from tests.explain.conftest import Cluster

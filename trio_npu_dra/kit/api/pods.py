@@ -112,7 +112,7 @@ class PodStatus(ApiModel):
 
 
 class PlacedPod(Pod):
-    """A Pod with its place and claims; `tools.cluster.pods` has what else schedulers read of it."""
+    """A Pod with its place and claims; `tools.cluster.objects` has what else schedulers read."""
 
     spec: PlacedPodSpec = Field(default_factory=PlacedPodSpec)
     status: PodStatus = Field(default_factory=PodStatus)

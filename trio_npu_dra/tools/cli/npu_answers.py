@@ -26,8 +26,7 @@ from trio_npu_dra.tools.cluster.gather import (
     read_cluster,
     read_devices,
 )
-from trio_npu_dra.tools.cluster.objects import Claim
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import Claim, Pod
 from trio_npu_dra.tools.cluster.said import Said
 
 Output = tuple[Iterable[Line], dict[str, Any]]

@@ -26,7 +26,7 @@ from trio_npu_dra.tools.cluster.explain.words import (
 )
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, DeviceState, NodeRow, Ring
 from trio_npu_dra.tools.cluster.inventory import NOT_EVICTED
-from trio_npu_dra.tools.cluster.matching import taint_words
+from trio_npu_dra.tools.cluster.objects import taint_words
 from trio_npu_dra.tools.cluster.said import Outcome, few
 
 _NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "UNHEALTHY", "WHOLE RINGS")

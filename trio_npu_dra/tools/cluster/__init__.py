@@ -11,8 +11,6 @@ __all__ = [
     "fleet",
     "gather",
     "inventory",
-    "matching",
     "objects",
-    "pods",
     "said",
 ]

@@ -20,8 +20,7 @@ from trio_npu_dra.tools.cluster.inventory import (
     allotments,
     taken,
 )
-from trio_npu_dra.tools.cluster.matching import BLOCKING, taint_words
-from trio_npu_dra.tools.cluster.objects import AnyDevice
+from trio_npu_dra.tools.cluster.objects import BLOCKING, AnyDevice, taint_words
 from trio_npu_dra.tools.cluster.pools import NodePool, whole_pools
 from trio_npu_dra.tools.cluster.said import Said
 from trio_npu_dra.tools.cluster.view import ClusterView

@@ -19,8 +19,8 @@ from trio_npu_dra.tools.cluster.objects import (
     DeviceClass,
     DeviceTaintRule,
     Namespace,
+    Pod,
 )
-from trio_npu_dra.tools.cluster.pods import Pod
 from trio_npu_dra.tools.cluster.said import Doubt, Said
 from trio_npu_dra.tools.cluster.view import ClusterView
 

@@ -13,8 +13,7 @@ from trio_npu_dra.agent.devices.npu_status import NpuStatus
 from trio_npu_dra.kit.api.objects import AllocationResult
 from trio_npu_dra.kit.api.parsing import NotUnderstood, convert
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, Claim, DeviceTaintRule
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, Claim, DeviceTaintRule, Pod
 
 NOT_EVICTED: Final = "no taint evicts the pod, because it asks by limits and names no claim"
 """Kubernetes 1.36.3: `device_taint_eviction.go` reads the claims of a pod's spec alone."""

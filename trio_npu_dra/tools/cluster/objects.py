@@ -1,4 +1,4 @@
-"""The parts of API objects that only an explanation needs: what claims and classes ask for.
+"""The parts of API objects that only an explanation needs, and whether they fit to each other.
 
 Devices and slices have the models of `kit.api.objects`. Those of other drivers may be for more than
 one node, so here they have the fields that say which; this driver publishes for its own node alone.
@@ -6,10 +6,13 @@ one node, so here they have the fields that say which; this driver publishes for
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pydantic import Field
 
+from trio_npu_dra.kit.api import pods
+from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import (
     Allocation,
     ApiModel,
@@ -24,7 +27,6 @@ from trio_npu_dra.kit.api.objects import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from trio_npu_dra.tools.cluster.pods import NodeSelector, Toleration
 
 ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 """With the value `true` on a Namespace, its claims may have admin access (Kubernetes 1.34)."""
@@ -32,6 +34,88 @@ ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 
 _IMPLICIT: Final = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of a claim that the scheduler makes for limits (Kubernetes 1.34)."""
+
+
+# --- nodes and pods ------------------------------------------------------------------------------
+
+
+class Requirement(ApiModel):
+    """One line of a node selector."""
+
+    key: str
+    operator: str
+    values: Items[str] = ()
+
+
+class SelectorTerm(ApiModel):
+    """All lines of a term must hold."""
+
+    match_expressions: Items[Requirement] = ()
+    match_fields: Items[Requirement] = ()
+
+
+class NodeSelector(ApiModel):
+    """One of the terms must hold."""
+
+    node_selector_terms: Items[SelectorTerm] = ()
+
+
+class Toleration(ApiModel):
+    """A toleration of a pod, or of a request for devices."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Container(pods.Container):
+    """A container; an init container with *restart_policy* `Always` runs beside the others."""
+
+    restart_policy: str | None = None
+
+
+class NodeAffinity(ApiModel):
+    """affinity.nodeAffinity, without what is only preferred."""
+
+    required: NodeSelector | None = Field(
+        None, alias="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(ApiModel):
+    """spec.affinity."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: Any = None
+    pod_anti_affinity: Any = None
+
+
+class SchedulingGate(ApiModel):
+    """spec.schedulingGates[]."""
+
+    name: str
+
+
+class PodSpec(pods.PlacedPodSpec):
+    """spec of a Pod."""
+
+    scheduler_name: str = "default-scheduler"
+    node_selector: Named[str] = Field(default_factory=dict)
+    affinity: Affinity | None = None
+    tolerations: Items[Toleration] = ()
+    containers: Items[Container] = ()
+    init_containers: Items[Container] = ()
+    resources: pods.ResourceRequirements = Field(default_factory=pods.ResourceRequirements)
+    overhead: pods.Quantities = Field(default_factory=dict)
+    scheduling_gates: Items[SchedulingGate] = ()
+    topology_spread_constraints: Items[Any] = ()
+
+
+class Pod(pods.PlacedPod):
+    """A Pod."""
+
+    spec: PodSpec = Field(default_factory=PodSpec)
 
 
 class Namespace(KubeObject):
@@ -225,3 +309,70 @@ class DeviceClass(KubeObject):
     plural = "deviceclasses"
 
     spec: DeviceClassSpec = Field(default_factory=DeviceClassSpec)
+
+
+# --- what fits -----------------------------------------------------------------------------------
+
+BLOCKING = ("NoSchedule", "NoExecute")
+"""The effects of taints that keep pods away."""
+
+
+def selects(selector: NodeSelector, node: FullNode) -> bool:
+    """Whether one of the terms holds for a node; a term without lines holds for none."""
+    return any(_holds(term, node) for term in selector.node_selector_terms)
+
+
+def _holds(term: SelectorTerm, node: FullNode) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    labels = node.metadata.labels
+    fields = {"metadata.name": node.metadata.name}
+    return all(requirement_holds(line, labels) for line in term.match_expressions) and all(
+        requirement_holds(line, fields) for line in term.match_fields
+    )
+
+
+def requirement_holds(line: Requirement, labels: Mapping[str, str]) -> bool:
+    """Whether one line holds; an operator that is not known holds for nothing."""
+    value = labels.get(line.key)
+    match line.operator:
+        case "In":
+            return value in line.values
+        case "NotIn":
+            return value not in line.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(line, value)
+        case _:
+            return False
+
+
+def _compares(line: Requirement, value: str | None) -> bool:
+    try:
+        number, bound = int(value or ""), int(line.values[0] if line.values else "")
+    except ValueError:
+        return False
+    return number > bound if line.operator == "Gt" else number < bound
+
+
+def tolerated(taint: DeviceTaint, tolerations: Iterable[Toleration]) -> bool:
+    """Whether one of the tolerations is for the taint."""
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: DeviceTaint) -> bool:
+    if toleration.effect not in {"", taint.effect} or toleration.key not in {"", taint.key}:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in {"", "Equal"} and toleration.value == (taint.value or "")
+
+
+def taint_words(taint: DeviceTaint) -> str:
+    """A taint as kubectl has it: `npu.huawei.com/fault=SeparateNPU:NoExecute`."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else (
+        f"{taint.key}:{taint.effect}"
+    )  # fmt: skip

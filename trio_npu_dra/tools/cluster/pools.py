@@ -17,8 +17,7 @@ from trio_npu_dra.tools.cluster.inventory import (
     newest,
     pool_of,
 )
-from trio_npu_dra.tools.cluster.matching import selects
-from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, AnySliceSpec
+from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice, AnySliceSpec, selects
 from trio_npu_dra.tools.cluster.said import Flaw, Said
 
 _COUNTERS_EVERYWHERE = 36

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
-from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass
-from trio_npu_dra.tools.cluster.pods import Pod
+from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass, Pod
 from trio_npu_dra.tools.cluster.said import Said
 
 

@@ -17,8 +17,7 @@ from trio_npu_dra.tools.cluster.inventory import (
     devices_of,
     newest,
 )
-from trio_npu_dra.tools.cluster.matching import taint_words
-from trio_npu_dra.tools.cluster.objects import Claim
+from trio_npu_dra.tools.cluster.objects import Claim, taint_words
 from trio_npu_dra.tools.cluster.said import Outcome, Said
 from trio_npu_dra.tools.cluster.view import ClusterView
 

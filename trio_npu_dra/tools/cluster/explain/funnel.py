@@ -15,7 +15,7 @@ from trio_npu_dra.tools.cluster.explain.matcher import Matcher
 from trio_npu_dra.tools.cluster.explain.search import tolerates
 from trio_npu_dra.tools.cluster.explain.wanted import Cel, Wanted
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, PlacedDevice, PoolId, Taken
-from trio_npu_dra.tools.cluster.matching import BLOCKING, taint_words, tolerated
+from trio_npu_dra.tools.cluster.objects import BLOCKING, taint_words, tolerated
 from trio_npu_dra.tools.cluster.pools import NodePool
 from trio_npu_dra.tools.cluster.said import Lost, Said, Step
 from trio_npu_dra.tools.cluster.shares import quantity_words

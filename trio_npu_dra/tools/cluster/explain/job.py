@@ -21,8 +21,15 @@ from trio_npu_dra.tools.cluster.explain.search import Given
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.explain.words import counted
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
-from trio_npu_dra.tools.cluster.objects import Claim, ClaimStatus, PlacedAllocation
-from trio_npu_dra.tools.cluster.pods import NodeSelector, Pod, Requirement, SelectorTerm
+from trio_npu_dra.tools.cluster.objects import (
+    Claim,
+    ClaimStatus,
+    NodeSelector,
+    PlacedAllocation,
+    Pod,
+    Requirement,
+    SelectorTerm,
+)
 from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node
 from trio_npu_dra.tools.cluster.said import Action, Outcome, Said, Why
 from trio_npu_dra.tools.cluster.shares import quantity_words

@@ -16,9 +16,9 @@ from trio_npu_dra.tools.cluster.objects import (
     DeviceClass,
     DeviceRequest,
     ExactDeviceRequest,
+    Pod,
     ResourceClaimSpec,
 )
-from trio_npu_dra.tools.cluster.pods import Pod
 from trio_npu_dra.tools.cluster.said import Said, Why
 from trio_npu_dra.tools.cluster.view import ClusterView
 

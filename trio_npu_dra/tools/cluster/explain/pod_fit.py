@@ -8,8 +8,14 @@ from fractions import Fraction
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import DeviceTaint
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.tools.cluster.matching import BLOCKING, selects, taint_words, tolerated
-from trio_npu_dra.tools.cluster.pods import Container, Pod
+from trio_npu_dra.tools.cluster.objects import (
+    BLOCKING,
+    Container,
+    Pod,
+    selects,
+    taint_words,
+    tolerated,
+)
 from trio_npu_dra.tools.cluster.said import Doubt, Obstacle, Said
 from trio_npu_dra.tools.cluster.shares import quantity_words
 

@@ -17,7 +17,7 @@ from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.explain.alike import Alike, Link, State, Traits
 from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, Rule, Wanted, WantedClaim
 from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, Taken
-from trio_npu_dra.tools.cluster.matching import BLOCKING, tolerated
+from trio_npu_dra.tools.cluster.objects import BLOCKING, tolerated
 from trio_npu_dra.tools.cluster.pools import CounterKey, NodePool, consumed
 from trio_npu_dra.tools.cluster.said import Said, SaidError, Why
 

@@ -12,8 +12,8 @@ from trio_npu_dra.tools.cluster.objects import (
     DeviceRequest,
     DeviceSelector,
     ExactDeviceRequest,
+    Toleration,
 )
-from trio_npu_dra.tools.cluster.pods import Toleration
 from trio_npu_dra.tools.cluster.said import Said, SaidError, Why
 
 RESULTS_LIMIT = 32
