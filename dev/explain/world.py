@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import KubeObject
-from trio_npu_dra.tools.cluster.inventory import with_rules
+from trio_npu_dra.tools.cluster.inventory import ClusterView, with_rules
 from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass, DeviceTaintRule, Pod
-from trio_npu_dra.tools.cluster.view import ClusterView
 
 Wire = dict[str, Any]
 K = TypeVar("K", bound=KubeObject)

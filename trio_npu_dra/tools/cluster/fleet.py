@@ -12,6 +12,7 @@ from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.offers import LEAVING, OfferKind
 from trio_npu_dra.tools.cluster.inventory import (
     Allotment,
+    ClusterView,
     DeviceId,
     PlacedDevice,
     PoolId,
@@ -23,7 +24,6 @@ from trio_npu_dra.tools.cluster.inventory import (
 from trio_npu_dra.tools.cluster.objects import BLOCKING, AnyDevice, taint_words
 from trio_npu_dra.tools.cluster.pools import NodePool, whole_pools
 from trio_npu_dra.tools.cluster.said import Said
-from trio_npu_dra.tools.cluster.view import ClusterView
 
 _PARTITION: Final = re.compile(r"npu-\d+-.")
 """The names of partitions, for those of which nothing else is known any more."""

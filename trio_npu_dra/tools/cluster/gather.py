@@ -11,7 +11,7 @@ from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import KubeObject, ObjectMeta
 from trio_npu_dra.kit.api.pages import Listed
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError
-from trio_npu_dra.tools.cluster.inventory import with_rules
+from trio_npu_dra.tools.cluster.inventory import ClusterView, with_rules
 from trio_npu_dra.tools.cluster.objects import (
     ADMIN_LABEL,
     AnySlice,
@@ -22,7 +22,6 @@ from trio_npu_dra.tools.cluster.objects import (
     Pod,
 )
 from trio_npu_dra.tools.cluster.said import Doubt, Said
-from trio_npu_dra.tools.cluster.view import ClusterView
 
 K = TypeVar("K", bound=KubeObject)
 

@@ -29,11 +29,10 @@ from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obsta
 from trio_npu_dra.tools.cluster.explain.search import Given
 from trio_npu_dra.tools.cluster.explain.wanted import ClassMissing, WantedClaim, wanted_claim
 from trio_npu_dra.tools.cluster.explain.words import counted, no_node_said, short_said
-from trio_npu_dra.tools.cluster.inventory import allotments, taken
+from trio_npu_dra.tools.cluster.inventory import ClusterView, allotments, taken
 from trio_npu_dra.tools.cluster.objects import ADMIN_LABEL, Claim, Pod, selects
 from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node
 from trio_npu_dra.tools.cluster.said import Obstacle, OfNode, Outcome, Said, Why
-from trio_npu_dra.tools.cluster.view import ClusterView
 
 _STRICT_SINCE: Final = 36
 """The minor version of Kubernetes from which nothing is allocated from flawed pools."""

@@ -12,6 +12,7 @@ from trio_npu_dra.kit.api.objects import AllocationResult, Device
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel
 from trio_npu_dra.tools.cluster.inventory import (
     NOT_EVICTED,
+    ClusterView,
     DeviceId,
     PlacedDevice,
     devices_of,
@@ -19,7 +20,6 @@ from trio_npu_dra.tools.cluster.inventory import (
 )
 from trio_npu_dra.tools.cluster.objects import Claim, taint_words
 from trio_npu_dra.tools.cluster.said import Outcome, Said
-from trio_npu_dra.tools.cluster.view import ClusterView
 
 _FACTS = (
     fact_names.CHIP_NAME,

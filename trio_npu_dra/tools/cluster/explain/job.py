@@ -21,6 +21,7 @@ from trio_npu_dra.tools.cluster.explain.search import Given
 from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.explain.words import counted
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
+from trio_npu_dra.tools.cluster.inventory import ClusterView
 from trio_npu_dra.tools.cluster.objects import (
     Claim,
     ClaimStatus,
@@ -33,7 +34,6 @@ from trio_npu_dra.tools.cluster.objects import (
 from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node
 from trio_npu_dra.tools.cluster.said import Action, Outcome, Said, Why
 from trio_npu_dra.tools.cluster.shares import quantity_words
-from trio_npu_dra.tools.cluster.view import ClusterView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

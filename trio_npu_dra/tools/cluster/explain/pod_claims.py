@@ -10,6 +10,7 @@ from trio_npu_dra.kit.api.objects import ObjectMeta
 from trio_npu_dra.kit.api.pods import PodClaim
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.explain.pod_fit import requested
+from trio_npu_dra.tools.cluster.inventory import ClusterView
 from trio_npu_dra.tools.cluster.objects import (
     Claim,
     DeviceClaim,
@@ -20,7 +21,6 @@ from trio_npu_dra.tools.cluster.objects import (
     ResourceClaimSpec,
 )
 from trio_npu_dra.tools.cluster.said import Said, Why
-from trio_npu_dra.tools.cluster.view import ClusterView
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _CONSUMERS_LIMIT = 256

@@ -19,9 +19,9 @@ from trio_npu_dra.tools.cluster.explain.explanation import (
 from trio_npu_dra.tools.cluster.explain.matcher import Matcher
 from trio_npu_dra.tools.cluster.explain.pod_claims import PodClaims, claims_of
 from trio_npu_dra.tools.cluster.explain.words import event_words
+from trio_npu_dra.tools.cluster.inventory import ClusterView
 from trio_npu_dra.tools.cluster.objects import Claim, ClaimStatus, Pod
 from trio_npu_dra.tools.cluster.said import Outcome, Said, Why
-from trio_npu_dra.tools.cluster.view import ClusterView
 
 
 def explain_claim(claim: Claim, view: ClusterView, decide: Decide = matches) -> Explanation:
