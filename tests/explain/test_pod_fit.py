@@ -12,7 +12,7 @@ from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.explain.pod_claims import from_devices
 from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obstacles
 from trio_npu_dra.tools.cluster.objects import Pod, Requirement, requirement_holds
-from trio_npu_dra.tools.cluster.shares import quantity_words
+from trio_npu_dra.tools.cluster.pools import quantity_words
 
 NAME = "huawei.com/Ascend910"
 CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

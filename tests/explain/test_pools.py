@@ -10,8 +10,7 @@ from dev.explain.world import Wire, device, node, slice_
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice
-from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node
-from trio_npu_dra.tools.cluster.shares import fits, share_of
+from trio_npu_dra.tools.cluster.pools import NodePool, fits, pools_by_node, share_of
 
 ZONE = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
 HERE = {"nodeSelectorTerms": [ZONE]}

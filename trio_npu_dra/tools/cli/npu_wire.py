@@ -10,11 +10,10 @@ from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.objects import DeviceTaint, KubeObject
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.tools.cluster.diagnosis import Diagnosis
 from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, Explanation, GivenDevice
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
 from trio_npu_dra.tools.cluster.explain.job import JobExplanation
-from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow
+from trio_npu_dra.tools.cluster.fleet import DeviceRow, Diagnosis, NodeRow
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId
 from trio_npu_dra.tools.cluster.said import Action, Code, Said, Step
 

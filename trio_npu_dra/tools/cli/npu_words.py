@@ -9,7 +9,6 @@ from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.objects import DeviceTaint
 from trio_npu_dra.tools.cli.table import Line, Part, Style, Styled, columns, parts
-from trio_npu_dra.tools.cluster.diagnosis import Diagnosis
 from trio_npu_dra.tools.cluster.explain.explanation import (
     ClaimReport,
     Explanation,
@@ -24,7 +23,7 @@ from trio_npu_dra.tools.cluster.explain.words import (
     loss_words,
     names_of,
 )
-from trio_npu_dra.tools.cluster.fleet import DeviceRow, DeviceState, NodeRow, Ring
+from trio_npu_dra.tools.cluster.fleet import DeviceRow, DeviceState, Diagnosis, NodeRow, Ring
 from trio_npu_dra.tools.cluster.inventory import NOT_EVICTED
 from trio_npu_dra.tools.cluster.objects import taint_words
 from trio_npu_dra.tools.cluster.said import Outcome, few

@@ -6,7 +6,6 @@ It needs the extra `cli`, so only `kubectl npu` loads it. It reads and never wri
 
 __all__ = [
     "cel",
-    "diagnosis",
     "explain",
     "fleet",
     "gather",

@@ -1,4 +1,4 @@
-"""The devices of the cluster by node: what they are, their holders, what is still whole; pure."""
+"""The devices of the cluster by node: what they are, their holders, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Final
 
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.offers import LEAVING, OfferKind
+from trio_npu_dra.kit.api.events import Event
+from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.tools.cluster.inventory import (
     Allotment,
     ClusterView,
@@ -27,6 +29,9 @@ from trio_npu_dra.tools.cluster.said import Said
 
 _PARTITION: Final = re.compile(r"npu-\d+-.")
 """The names of partitions, for those of which nothing else is known any more."""
+
+
+_EVENTS = 10
 
 
 class DeviceState(StrEnum):
@@ -246,3 +251,60 @@ def _rings(rows: Iterable[DeviceRow]) -> Iterator[Ring]:
     for name, found in sorted(members.items()):
         free = sum(row.is_free for row in found)
         yield Ring(name=name, size=len(found), free=free, may_lack=may_lack)
+
+
+class NoSuchDevice(DriverError):
+    """No device, or more than one, has the name that a person gave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What is wrong with one device.
+
+    Attributes:
+        node: Where it is.
+        row: The device.
+        events: The node's Events about the device, the newest last.
+        doubts: What may not be read.
+    """
+
+    node: str
+    row: DeviceRow
+    events: tuple[Event, ...]
+    doubts: tuple[Said, ...]
+
+
+def find(nodes: Sequence[NodeRow], words: str) -> tuple[str, DeviceRow]:
+    """The device of that name, `npu-3` or `n1/npu-3`, and its node.
+
+    Raises:
+        NoSuchDevice: None or several have it; the message says what to do.
+    """
+    place, _, name = words.rpartition("/")
+    found = [
+        (node.node, row)
+        for node in nodes
+        for row in node.devices
+        if row.device.name == name and place in {"", node.node}
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise NoSuchDevice(
+            f"no device {words} is published, and no partition of that name is held: "
+            "`kubectl npu -o wide` lists them"
+        )
+    places = ", ".join(f"{node}/{name}" for node, _ in found[:5])
+    raise NoSuchDevice(f"{len(found)} nodes have a device {name}; say which: {places}")
+
+
+def diagnosis(
+    node: str, row: DeviceRow, events: Iterable[Event], doubts: tuple[Said, ...]
+) -> Diagnosis:
+    """What is wrong with a device, given all Events of its node."""
+    name = row.device.name
+    about = [
+        event for event in events if name in (word.strip(":;,.") for word in event.message.split())
+    ]
+    about.sort(key=lambda event: event.when)
+    return Diagnosis(node=node, row=row, events=tuple(about[-_EVENTS:]), doubts=doubts)

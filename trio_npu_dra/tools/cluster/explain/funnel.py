@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import Any
 
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.tools.cluster import shares
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.cel.selector import names_in
 from trio_npu_dra.tools.cluster.explain.matcher import Matcher
@@ -16,9 +15,8 @@ from trio_npu_dra.tools.cluster.explain.search import tolerates
 from trio_npu_dra.tools.cluster.explain.wanted import Cel, Wanted
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, PlacedDevice, PoolId, Taken
 from trio_npu_dra.tools.cluster.objects import BLOCKING, taint_words, tolerated
-from trio_npu_dra.tools.cluster.pools import NodePool
+from trio_npu_dra.tools.cluster.pools import NodePool, fits, quantity_words, share_of
 from trio_npu_dra.tools.cluster.said import Lost, Said, Step
-from trio_npu_dra.tools.cluster.shares import quantity_words
 
 NodePools = Mapping[str, Sequence[NodePool]]
 """What each node sees, by its name."""
@@ -302,8 +300,8 @@ def _size(wanted: Wanted, placed: PlacedDevice) -> Said | None:
     if lacking:
         text = f"have no {', '.join(lacking)}"
         return Said(text, Lost.CAPACITY_MISSING, capacities=lacking)
-    share = shares.share_of(placed.device, wanted.requests)
-    if share is not None and shares.fits(placed.device, share, {}):
+    share = share_of(placed.device, wanted.requests)
+    if share is not None and fits(placed.device, share, {}):
         return None
     has = {name: placed.device.capacity[name].value for name in sorted(wanted.requests)}
     return Said(
@@ -345,9 +343,9 @@ def _holders(
     words, holders = " and ".join(owners), list(owners.values())
     if placed.id in around.taken.whole and not wanted.admin:
         return Said(f"are held by {words}", Lost.HELD, holders=holders)
-    share = shares.share_of(placed.device, wanted.requests)
+    share = share_of(placed.device, wanted.requests)
     in_use = around.taken.shared.get(placed.id, {})
-    if share is not None and not shares.fits(placed.device, share, in_use):
+    if share is not None and not fits(placed.device, share, in_use):
         left = {
             name: parse_quantity(one.value) - in_use.get(name, Fraction(0))
             for name, one in sorted(placed.device.capacity.items())

@@ -31,9 +31,8 @@ from trio_npu_dra.tools.cluster.objects import (
     Requirement,
     SelectorTerm,
 )
-from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node
+from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node, quantity_words
 from trio_npu_dra.tools.cluster.said import Action, Outcome, Said, Why
-from trio_npu_dra.tools.cluster.shares import quantity_words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ from trio_npu_dra.tools.cluster.objects import (
     taint_words,
     tolerated,
 )
+from trio_npu_dra.tools.cluster.pools import quantity_words
 from trio_npu_dra.tools.cluster.said import Doubt, Obstacle, Said
-from trio_npu_dra.tools.cluster.shares import quantity_words
 
 _CORDONED = DeviceTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 Amounts = dict[str, Fraction]

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 
-from trio_npu_dra.tools.cluster import shares
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.explain.alike import Alike, Link, State, Traits
 from trio_npu_dra.tools.cluster.explain.wanted import RESULTS_LIMIT, Rule, Wanted, WantedClaim
 from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, Taken
 from trio_npu_dra.tools.cluster.objects import BLOCKING, tolerated
-from trio_npu_dra.tools.cluster.pools import CounterKey, NodePool, consumed
+from trio_npu_dra.tools.cluster.pools import CounterKey, NodePool, consumed, fits, share_of
 from trio_npu_dra.tools.cluster.said import Said, SaidError, Why
 
 STEPS_LIMIT = 50_000
@@ -129,8 +128,8 @@ class Search:
                 raise AllRefused(Said(text, Why.ALL_FAILS, request=wanted.title))
             for placed in pool.devices:
                 if self._selects(wanted, placed):
-                    share = shares.share_of(placed.device, wanted.requests)
-                    if share is not None and shares.fits(placed.device, share, {}):
+                    share = share_of(placed.device, wanted.requests)
+                    if share is not None and fits(placed.device, share, {}):
                         yield placed
 
     def _claim(self, number: int) -> bool:
@@ -207,7 +206,7 @@ class Search:
                 raise AllRefused(Said(text, Why.ALL_FAILS, request=wanted.title))
             return False
         is_shared = placed.device.allow_multiple_allocations
-        share = shares.share_of(placed.device, wanted.requests) if is_shared else None
+        share = share_of(placed.device, wanted.requests) if is_shared else None
         charged = self._is_charged(placed, self._given)
         self._given.append(_Entry(number, wanted, placed, share, charged))
         return True
@@ -235,10 +234,10 @@ class Search:
 
     def _suffices(self, wanted: Wanted, placed: PlacedDevice, given: Sequence[_Entry] = ()) -> bool:
         """Whether enough of a device is left after others were given, and its taints tolerated."""
-        share = shares.share_of(placed.device, wanted.requests)
+        share = share_of(placed.device, wanted.requests)
         return (
             share is not None
-            and shares.fits(placed.device, share, self._in_shares(placed, given))
+            and fits(placed.device, share, self._in_shares(placed, given))
             and (not self._is_charged(placed, given) or self._counters_suffice(placed, given))
             and (self._ignore_taints or tolerates(wanted, placed))
         )
