@@ -9,7 +9,7 @@ import pytest
 
 from dev.explain.selectors import ADMITTING, FAILING, HERE, NPU
 from dev.explain.world import DRIVER, device
-from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided, apart
+from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided, selector
 from trio_npu_dra.tools.cluster.cel.selector import Decide, matches
 from trio_npu_dra.tools.cluster.objects import AnyDevice
 
@@ -24,7 +24,7 @@ LARGE = f"cel.bind(x0, [1, 2], {_DOUBLED}x39.size() > 0{')' * 40}"
 
 def test_the_answers_are_the_same_as_without_limits() -> None:
     """Whether a selector admits a device, fails, or cannot be decided."""
-    with apart.apart() as decide:
+    with selector.apart() as decide:
         for expression in ADMITTING:
             assert decide(expression, DRIVER, DEVICE)
             assert not decide(f"!({expression.partition(' //')[0]})", DRIVER, DEVICE)
@@ -42,8 +42,8 @@ def test_what_takes_too_much_is_not_decided(
     expression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is anything after it: the limits are for all selectors together."""
-    monkeypatch.setattr(apart, "SECONDS", 2)
-    with apart.apart() as decide:
+    monkeypatch.setattr(selector, "SECONDS", 2)
+    with selector.apart() as decide:
         assert decide("true", DRIVER, DEVICE)
         for asked in (expression, "!false", "!false"):
             with pytest.raises(Undecided, match="takes more than 2 s or 1 GiB"):
@@ -72,14 +72,14 @@ def test_devices_that_are_alike_in_what_a_selector_reads_are_asked_about_once(
         {"model": "910B1", "other": "é"},
     )
     devices = [AnyDevice.model_validate(device("npu", one)) for one in facts]
-    ask, count = apart._ask, itertools.count()
+    ask, count = selector._ask, itertools.count()
 
     def counted(*arguments: Any) -> Any:
         next(count)
         return ask(*arguments)
 
-    monkeypatch.setattr(apart, "_ask", counted)
-    with apart.apart() as decide:
+    monkeypatch.setattr(selector, "_ask", counted)
+    with selector.apart() as decide:
         here, there = ([_said(by, expression, one) for one in devices] for by in (matches, decide))
         again = [_said(decide, expression, one) for one in devices]
     assert here == there == again

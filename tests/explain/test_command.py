@@ -13,7 +13,7 @@ from dev.explain.reasons import held, npu
 from dev.explain.static_api import StaticApi
 from dev.explain.world import ask, claim, class_, device, node, slice_
 from tests.explain.test_apart import EXPENSIVE
-from trio_npu_dra.tools.cluster.cel import apart
+from trio_npu_dra.tools.cluster.cel import selector
 
 if TYPE_CHECKING:
     from tests.explain.conftest import Cluster
@@ -53,7 +53,7 @@ def test_an_expensive_selector_is_undecided(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The API server accepts it, and the library would need a minute for each device."""
-    monkeypatch.setattr(apart, "SECONDS", 2)
+    monkeypatch.setattr(selector, "SECONDS", 2)
     cluster.api.objects.append(claim("expensive", ask(EXPENSIVE)))
 
     data = cluster.data("explain", "claim/expensive")

@@ -16,7 +16,7 @@ from trio_npu_dra.kit.base.errors import DriverError, NotFound
 from trio_npu_dra.tools.cli import npu_wire, npu_words
 from trio_npu_dra.tools.cli.table import Line
 from trio_npu_dra.tools.cli.topology import Topology, matrix
-from trio_npu_dra.tools.cluster.cel.apart import apart
+from trio_npu_dra.tools.cluster.cel.selector import apart
 from trio_npu_dra.tools.cluster.explain import job, verdict
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow, diagnosis, find, fleet
 from trio_npu_dra.tools.cluster.gather import (

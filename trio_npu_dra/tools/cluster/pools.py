@@ -1,4 +1,4 @@
-"""Which devices, and how much of them, a node can have: pools and shares by the scheduler's rules."""
+"""Which devices, and what of them, a node can have: pools and shares by the scheduler's rules."""
 
 from __future__ import annotations
 

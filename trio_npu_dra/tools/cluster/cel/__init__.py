@@ -1,15 +1,14 @@
 """CEL selectors of DRA, evaluated as the scheduler does or not at all.
 
-It knows devices and quantities, and no pools, claims or pods. Other rooms import from `apart`
-(evaluation in a process of its own), `selector` and `tokens` (which needs no library), and these
-exceptions.
+It knows devices and quantities, and no pools, claims or pods. Other rooms import from `selector`
+and `tokens` (which needs no library), and these exceptions.
 """
 
 from __future__ import annotations
 
 from trio_npu_dra.kit.base.errors import DriverError
 
-__all__ = ["SelectorFails", "Undecided", "apart", "selector", "tokens"]
+__all__ = ["SelectorFails", "Undecided", "selector", "tokens"]
 
 
 class Undecided(DriverError):
