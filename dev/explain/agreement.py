@@ -28,8 +28,7 @@ from dev.explain.random_worlds import NEWER, Maker, World
 from dev.explain.reasons import REASONS, Reason
 from dev.explain.selectors import ADMITTING, FAILING, NPU
 from dev.explain.world import DRIVER, ask, claim, class_, node, pod, slice_, view_of
-from trio_npu_dra.tools.cluster.explain.explanation import Explanation
-from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
+from trio_npu_dra.tools.cluster.explain.answer import Explanation, explain_pod
 from trio_npu_dra.tools.cluster.inventory import ClusterView
 from trio_npu_dra.tools.cluster.objects import Pod
 from trio_npu_dra.tools.cluster.said import Outcome

@@ -23,8 +23,7 @@ from dev.explain.world import (
     view_of,
     with_results,
 )
-from trio_npu_dra.tools.cluster.explain.explanation import Explanation
-from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
+from trio_npu_dra.tools.cluster.explain.answer import Explanation, explain_pod
 from trio_npu_dra.tools.cluster.objects import Pod
 from trio_npu_dra.tools.cluster.said import Outcome
 

@@ -20,8 +20,8 @@ from dev.explain.world import (
     view_of,
     with_results,
 )
+from trio_npu_dra.tools.cluster.explain.answer import explain_pod
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel
-from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.objects import Pod
 
 NIC = slice_("nic", device("nic-0"), driver="nic.example.com", pool="nics")

@@ -19,7 +19,7 @@ from dev.explain.world import (
 )
 from trio_npu_dra.tools.cli.npu_words import diagnosis_lines
 from trio_npu_dra.tools.cli.table import plain
-from trio_npu_dra.tools.cluster.explain.verdict import explain_claim, explain_pod
+from trio_npu_dra.tools.cluster.explain.answer import explain_claim, explain_pod
 from trio_npu_dra.tools.cluster.fleet import diagnosis, fleet
 from trio_npu_dra.tools.cluster.inventory import NOT_EVICTED
 from trio_npu_dra.tools.cluster.objects import Claim, Pod

@@ -10,8 +10,7 @@ import pytest
 from dev.explain.reasons import RING, SEPARATED, held, npu
 from dev.explain.world import DRIVER, Wire, ask, claim, class_, node, pod, slice_, view_of
 from trio_npu_dra.tools.cluster.explain import search
-from trio_npu_dra.tools.cluster.explain.explanation import Explanation
-from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
+from trio_npu_dra.tools.cluster.explain.answer import Explanation, explain_pod
 from trio_npu_dra.tools.cluster.objects import Pod
 from trio_npu_dra.tools.cluster.said import Action, Outcome
 

@@ -6,7 +6,7 @@ import pytest
 
 from dev.explain.reasons import held, npu
 from dev.explain.world import ask, claim, class_, node, pod, slice_, view_of
-from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
+from trio_npu_dra.tools.cluster.explain.answer import explain_pod
 from trio_npu_dra.tools.cluster.objects import Pod
 from trio_npu_dra.tools.cluster.said import Outcome
 

@@ -19,13 +19,13 @@ from dev.explain.world import (
     slice_,
     view_of,
 )
-from trio_npu_dra.tools.cluster.explain.pod_claims import (
+from trio_npu_dra.tools.cluster.explain.answer import explain_pod
+from trio_npu_dra.tools.cluster.explain.case import (
     PodClaims,
     claim_for,
     claims_of,
     class_of,
 )
-from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
 from trio_npu_dra.tools.cluster.objects import Pod
 from trio_npu_dra.tools.cluster.said import Outcome
 

@@ -9,8 +9,7 @@ import pytest
 from dev.explain.world import Wire, class_, node, pod, view_of
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.tools.cluster.explain.pod_claims import from_devices
-from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obstacles
+from trio_npu_dra.tools.cluster.explain.case import Usage, from_devices, not_weighed, obstacles
 from trio_npu_dra.tools.cluster.objects import Pod, Requirement, requirement_holds
 from trio_npu_dra.tools.cluster.pools import quantity_words
 

@@ -32,7 +32,7 @@ from dev.explain.world import (
     with_results,
 )
 from trio_npu_dra.tools.cluster import said
-from trio_npu_dra.tools.cluster.explain.verdict import explain_claim, explain_pod
+from trio_npu_dra.tools.cluster.explain.answer import explain_claim, explain_pod
 from trio_npu_dra.tools.cluster.objects import Claim, Pod
 from trio_npu_dra.tools.cluster.said import Outcome
 

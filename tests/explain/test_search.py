@@ -26,8 +26,7 @@ from dev.explain.world import (
 from tests.explain.brute_force import exists
 from trio_npu_dra.tools.cluster.cel import SelectorFails
 from trio_npu_dra.tools.cluster.cel.selector import matches
-from trio_npu_dra.tools.cluster.explain.explanation import Explanation
-from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
+from trio_npu_dra.tools.cluster.explain.answer import Explanation, explain_pod
 from trio_npu_dra.tools.cluster.objects import AnyDevice, Pod
 from trio_npu_dra.tools.cluster.said import Outcome
 

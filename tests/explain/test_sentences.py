@@ -9,9 +9,8 @@ import pytest
 from dev.explain.reasons import REASONS, Reason, npu
 from dev.explain.world import DRIVER, ask, claim, class_, node, pod, slice_, view_of
 from trio_npu_dra.tools.cluster import said
-from trio_npu_dra.tools.cluster.explain.funnel import Loss
-from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
-from trio_npu_dra.tools.cluster.explain.words import loss_words
+from trio_npu_dra.tools.cluster.explain.answer import explain_pod
+from trio_npu_dra.tools.cluster.explain.funnel import Loss, loss_words
 from trio_npu_dra.tools.cluster.inventory import DeviceId
 from trio_npu_dra.tools.cluster.objects import Pod
 

@@ -17,7 +17,7 @@ from trio_npu_dra.tools.cli import npu_wire, npu_words
 from trio_npu_dra.tools.cli.table import Line
 from trio_npu_dra.tools.cli.topology import Topology, matrix
 from trio_npu_dra.tools.cluster.cel.selector import apart
-from trio_npu_dra.tools.cluster.explain import job, verdict
+from trio_npu_dra.tools.cluster.explain import answer, job
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow, diagnosis, find, fleet
 from trio_npu_dra.tools.cluster.gather import (
     events_about,
@@ -130,9 +130,9 @@ async def explain(client: KubeClient, kind: str, name: str, namespace: str) -> O
     with apart() as decide:
         view = await read_cluster(client, about.kind_name, about.metadata)
         if isinstance(about, Pod):
-            said = verdict.explain_pod(about, view, decide)
+            said = answer.explain_pod(about, view, decide)
         else:
-            said = verdict.explain_claim(about, view, decide)
+            said = answer.explain_claim(about, view, decide)
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said, about)
 
 

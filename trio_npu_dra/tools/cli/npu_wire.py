@@ -10,7 +10,7 @@ from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.objects import DeviceTaint, KubeObject
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.tools.cluster.explain.explanation import ClaimReport, Explanation, GivenDevice
+from trio_npu_dra.tools.cluster.explain.answer import ClaimReport, Explanation, GivenDevice
 from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
 from trio_npu_dra.tools.cluster.explain.job import JobExplanation
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, Diagnosis, NodeRow

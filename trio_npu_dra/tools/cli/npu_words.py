@@ -9,20 +9,21 @@ from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.objects import DeviceTaint
 from trio_npu_dra.tools.cli.table import Line, Part, Style, Styled, columns, parts
-from trio_npu_dra.tools.cluster.explain.explanation import (
+from trio_npu_dra.tools.cluster.explain.answer import (
     ClaimReport,
     Explanation,
     GivenDevice,
 )
-from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
-from trio_npu_dra.tools.cluster.explain.job import JobExplanation, SuperPod
-from trio_npu_dra.tools.cluster.explain.words import (
+from trio_npu_dra.tools.cluster.explain.funnel import (
+    Funnel,
+    FunnelStep,
     ask_words,
     counted,
     event_words,
     loss_words,
     names_of,
 )
+from trio_npu_dra.tools.cluster.explain.job import JobExplanation, SuperPod
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, DeviceState, Diagnosis, NodeRow, Ring
 from trio_npu_dra.tools.cluster.inventory import NOT_EVICTED
 from trio_npu_dra.tools.cluster.objects import taint_words

@@ -1,7 +1,7 @@
 """Why a pod waits for devices, or why it got its devices: pure functions of a `ClusterView`.
 
-It must not ask the API server or know the form of the output. Other rooms import `verdict` and
-`job` (the questions), `explanation` and `funnel` (the answers) and `words`.
+It must not ask the API server or know the form of the output. Other rooms import `answer` and `job`
+(the questions and their answers) and `funnel`.
 """
 
-__all__ = ["explanation", "funnel", "job", "verdict", "words"]
+__all__ = ["answer", "funnel", "job"]

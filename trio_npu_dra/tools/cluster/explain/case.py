@@ -1,298 +1,481 @@
-"""All claims of a pod, or one claim without a pod, on every node."""
+"""What a pod asks a node for: its claims, those that the scheduler makes for it, and resources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
 
 from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.tools.cluster.cel import Undecided
-from trio_npu_dra.tools.cluster.explain.explanation import (
-    ClaimReport,
-    Explanation,
-    answer,
-    given_report,
-    published,
+from trio_npu_dra.kit.api.objects import DeviceTaint, ObjectMeta
+from trio_npu_dra.kit.api.pods import PodClaim
+from trio_npu_dra.kit.api.quantity import parse_quantity
+from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
+from trio_npu_dra.tools.cluster.cel.selector import Decide
+from trio_npu_dra.tools.cluster.inventory import ClusterView, PlacedDevice
+from trio_npu_dra.tools.cluster.objects import (
+    BLOCKING,
+    Claim,
+    Container,
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSelector,
+    ExactDeviceRequest,
+    Pod,
+    ResourceClaimSpec,
+    Toleration,
+    selects,
+    taint_words,
+    tolerated,
 )
-from trio_npu_dra.tools.cluster.explain.funnel import Funnel, Surroundings, funnel
-from trio_npu_dra.tools.cluster.explain.matcher import Matcher
-from trio_npu_dra.tools.cluster.explain.outlook import (
-    Helps,
-    NodeOutlook,
-    not_known,
-    outlook,
-    together_said,
-)
-from trio_npu_dra.tools.cluster.explain.pod_claims import claim_for, from_devices
-from trio_npu_dra.tools.cluster.explain.pod_fit import Usage, not_weighed, obstacles
-from trio_npu_dra.tools.cluster.explain.search import Given
-from trio_npu_dra.tools.cluster.explain.wanted import ClassMissing, WantedClaim, wanted_claim
-from trio_npu_dra.tools.cluster.explain.words import counted, no_node_said, short_said
-from trio_npu_dra.tools.cluster.inventory import ClusterView, allotments, taken
-from trio_npu_dra.tools.cluster.objects import ADMIN_LABEL, Claim, Pod, selects
-from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node
-from trio_npu_dra.tools.cluster.said import Obstacle, OfNode, Outcome, Said, Why
+from trio_npu_dra.tools.cluster.pools import quantity_words
+from trio_npu_dra.tools.cluster.said import Doubt, Obstacle, Said, SaidError, Why
 
-_STRICT_SINCE: Final = 36
-"""The minor version of Kubernetes from which nothing is allocated from flawed pools."""
-_AS_KNOWN_SINCE: Final = 37
-"""That from which a distinctAttribute compares all devices of a request with each other."""
+RESULTS_LIMIT = 32
+"""Devices in one allocation."""
+
+
+class ClassMissing(SaidError):
+    """A request names a DeviceClass that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class _NodeCase:
-    """What one node is asked for, and what it says."""
+class Cel:
+    """A selector, and where it stands: `class npu` or `the claim`."""
 
-    barred: Said | None
-    claims: tuple[WantedClaim, ...]
+    origin: str
+    expression: str
 
 
-class Case:
-    """All claims of a pod, or one claim without a pod, on each node.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One request or subrequest.
 
-    *pools* are those of each node, if the caller has them already.
+    Attributes:
+        name: Of the request.
+        sub: Of the subrequest; empty if there are none.
+        count: How many devices; None for all that match.
+        requests: Amounts of capacities.
     """
 
-    def __init__(
-        self,
-        pod: Pod | None,
-        claims: Sequence[Claim],
-        view: ClusterView,
-        matcher: Matcher,
-        pools: Mapping[str, tuple[NodePool, ...]] | None = None,
-    ) -> None:
-        self._pod = pod
-        self._claims = claims
-        self._view = view
-        self._nodes = view.known_nodes
-        self._matcher = matcher
-        if pools is None:
-            pools = pools_by_node(self._nodes, view.slices, minor=view.minor)
-        self._pools = pools
+    name: str
+    sub: str
+    class_name: str
+    class_selectors: tuple[Cel, ...]
+    selectors: tuple[Cel, ...]
+    count: int | None
+    admin: bool
+    tolerations: tuple[Toleration, ...]
+    requests: Mapping[str, str]
 
-    def funnels(self) -> tuple[Funnel, ...]:
-        """What each request could choose from; none if that is unknown."""
-        try:
-            cases = self._cases()
-        except (ClassMissing, Undecided):
-            return ()
-        wanted = max((case.claims for case in cases.values()), key=len, default=())
-        reports = self._reports(wanted, self._surroundings(cases))
-        return tuple(one for report in reports for one in report.funnels)
+    @property
+    def title(self) -> str:
+        """`npu`, or `npu/large` for a subrequest."""
+        return f"{self.name}/{self.sub}" if self.sub else self.name
 
-    def explanation(self, subject: str) -> Explanation:
-        """What is said; of an outcome `FREE` the sentence names the nodes."""
-        view = self._view
-        try:
-            cases = self._cases()
-        except ClassMissing as error:
-            return answer(subject, Outcome.WAITS, error.said, view)
-        except Undecided as error:
-            return answer(subject, Outcome.UNDECIDED, not_known(error), view)
-        if why := self._refused():
-            return answer(subject, Outcome.WAITS, why, view)
-        around = self._surroundings(cases)
-        looks = {
-            node: self._look(node, case.claims, around)
-            for node, case in cases.items()
-            if not case.barred
-        }
-        wanted = max((case.claims for case in cases.values()), key=len, default=())
-        reports = tuple(self._reports(wanted, around))
-        outcome, sentence = self._verdict(looks, reports, around, wanted)
-        if outcome is Outcome.WAITS and self._are_nodes_missed():
-            outcome = Outcome.UNDECIDED
-            sentence = Said(
-                "some devices are not of one node, and you may not read nodes",
-                Why.NODES_UNREADABLE,
-            )
-        is_stuck = outcome is Outcome.WAITS and bool(wanted)
-        return replace(
-            answer(subject, outcome, sentence, view),
-            claims=reports,
-            nodes=tuple(_node_words(cases, looks)),
-            helps=Helps(wanted, around, self._matcher).found() if is_stuck else (),
-            doubts=(*view.doubts, *(not_weighed(self._pod) if self._pod else ())),
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """matchAttribute or distinctAttribute.
+
+    Attributes:
+        attribute: Its full name.
+        distinct: Whether the values must differ, not agree.
+        requests: Of which requests and subrequests; all if empty.
+    """
+
+    attribute: str
+    distinct: bool
+    requests: frozenset[str]
+
+    def is_about(self, wanted: Wanted) -> bool:
+        """Whether it binds the devices of a request."""
+        return not self.requests or wanted.name in self.requests or wanted.title in self.requests
+
+    @property
+    def words(self) -> str:
+        """`matchAttribute npu.huawei.com/topologyGroup`."""
+        ((name, attribute),) = self.facts.items()
+        return f"{name} {attribute}"
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """As in the claim: `matchAttribute` and the attribute."""
+        return {"distinctAttribute" if self.distinct else "matchAttribute": self.attribute}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedClaim:
+    """A claim that is not allocated.
+
+    Attributes:
+        title: `namespace/name`.
+        requests: For each request the choices it leaves, the first that can be had wins.
+    """
+
+    title: str
+    requests: tuple[tuple[Wanted, ...], ...]
+    rules: tuple[Rule, ...]
+
+
+def wanted_claim(claim: Claim, classes: Mapping[str, DeviceClass]) -> WantedClaim:
+    """A claim in that form.
+
+    Raises:
+        ClassMissing: A DeviceClass does not exist; the message names request and class.
+        Undecided: It asks in a way that this package does not know.
+    """
+    rules = []
+    for constraint in claim.spec.devices.constraints:
+        attribute = constraint.match_attribute or constraint.distinct_attribute
+        if attribute is None:
+            raise Undecided("the claim has a constraint of a kind that is not known here")
+        rule = Rule(
+            attribute=attribute,
+            distinct=constraint.match_attribute is None,
+            requests=frozenset(constraint.requests),
         )
+        rules.append(rule)
+    requests = claim.spec.devices.requests
+    return WantedClaim(
+        title=claim.title,
+        requests=tuple(tuple(_choices(request, classes)) for request in requests),
+        rules=tuple(rules),
+    )
 
-    def first(self) -> tuple[str, tuple[Given, ...]] | None:
-        """The first node that can serve it, and with which devices; None if none can.
 
-        None also where it is not decided, and where the scheduler fails.
-        """
-        try:
-            cases = self._cases()
-        except (ClassMissing, Undecided):
-            return None
-        around = self._surroundings(cases)
-        for node, case in cases.items():
-            if not case.barred:
-                look = self._look(node, case.claims, around)
-                if look.outcome is Outcome.FREE:
-                    return node, look.given
-                if look.outcome is not Outcome.WAITS:
-                    return None
-        return None
+def _choices(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Iterator[Wanted]:
+    if request.exactly is not None:
+        yield _wanted(request.name, "", request.exactly, classes)
+    elif not request.first_available:
+        raise Undecided(f"request {request.name} is of a kind that is not known here")
+    for sub in request.first_available:
+        yield _wanted(request.name, sub.name, sub, classes)
 
-    def _look(self, node: str, claims: Sequence[WantedClaim], around: Surroundings) -> NodeOutlook:
-        older = self._older(node, claims, around)
-        return older or outlook(node, claims, around, self._matcher)
 
-    def _refused(self) -> Said | None:
-        """Why the API server takes no allocation of one of the claims; None if it does."""
-        for claim in self._claims:
-            if (
-                claim.wants_admin_access
-                and self._view.admin_access_allowed is False
-                and claim.status.allocation is None
-            ):
-                return Said(
-                    f"claim {claim.title} wants admin access, which is not given in namespace "
-                    f"{claim.metadata.namespace}: it has no label {ADMIN_LABEL}=true",
-                    Why.ADMIN_FORBIDDEN,
-                    claim=claim.title,
-                )
-        return None
-
-    def _older(
-        self, node: str, claims: Sequence[WantedClaim], around: Surroundings
-    ) -> NodeOutlook | None:
-        """What older schedulers do in another way than is known here; None if that is nothing."""
-        minor = self._view.minor
-        if minor is None or minor >= _AS_KNOWN_SINCE:
-            return None
-        why: str = ""
-        flawed = [problem for pool in around.pools[node] if (problem := pool.problem)]
-        if flawed and minor < _STRICT_SINCE:
-            why = flawed[0]
-        for claim in claims:
-            if _compares_several(claim):
-                why = (
-                    f"claim {claim.title} has a distinctAttribute for several devices of a request"
-                )
-        if not why:
-            return None
-        why += f", and what a scheduler of Kubernetes 1.{minor} makes of that is not known here"
-        older = Said(why, Why.OLDER_SCHEDULER, minor=minor)
-        return NodeOutlook(outcome=Outcome.UNDECIDED, why=older)
-
-    def _are_nodes_missed(self) -> bool:
-        """Whether there may be nodes that could serve it, and that we may not read."""
-        is_shared = any(slice_.spec.node_name is None for slice_ in self._view.slices)
-        return self._view.nodes is None and is_shared
-
-    def _cases(self) -> dict[str, _NodeCase]:
-        usage = Usage(self._view.pods)
-        classes = self._view.classes
-        named = tuple(
-            wanted_claim(claim, classes) for claim in self._claims if not claim.status.allocation
+def _wanted(
+    name: str, sub: str, ask: ExactDeviceRequest, classes: Mapping[str, DeviceClass]
+) -> Wanted:
+    title = f"{name}/{sub}" if sub else name
+    class_ = classes.get(ask.device_class_name)
+    if class_ is None:
+        text = (
+            f"request {title}: there is no DeviceClass {ask.device_class_name}; "
+            f"those that exist: {', '.join(sorted(classes)) or 'none'}"
         )
-        cases = {}
-        for node in self._nodes:
-            extra: tuple[WantedClaim, ...] = ()
-            resources: frozenset[str] = frozenset()
-            if self._pod is not None:
-                resources = from_devices(self._pod, node, self._view)
-                made = claim_for(self._pod, resources, classes)
-                extra = (wanted_claim(made, classes),) if made else ()
-            name, found = node.metadata.name, tuple(self._barring(node, usage, resources))
-            barred = Said("; ".join(found), OfNode.REFUSED, node=name, obstacles=found)
-            cases[name] = _NodeCase(barred if found else None, (*named, *extra))
-        return cases
+        name = ask.device_class_name
+        raise ClassMissing(Said(text, Why.CLASS_MISSING, request=title, deviceClass=name))
+    if ask.derived_attributes:
+        raise Undecided(f"request {title} has derived attributes, which are not known here")
+    if ask.allocation_mode not in {"ExactCount", "All"}:
+        raise Undecided(f"request {title}: allocationMode {ask.allocation_mode} is not known here")
+    return Wanted(
+        name=name,
+        sub=sub,
+        class_name=ask.device_class_name,
+        class_selectors=tuple(
+            Cel(f"class {ask.device_class_name}", one) for one in _cel(class_.spec.selectors, title)
+        ),
+        selectors=tuple(Cel("the claim", one) for one in _cel(ask.selectors, title)),
+        count=None if ask.allocation_mode == "All" else ask.count,
+        admin=bool(ask.admin_access),
+        tolerations=ask.tolerations,
+        requests=ask.capacity.requests if ask.capacity else {},
+    )
 
-    def _barring(self, node: FullNode, usage: Usage, resources: frozenset[str]) -> Iterator[Said]:
-        if self._pod is not None and self._view.nodes is not None:
-            yield from obstacles(self._pod, node, usage, resources)
-        for claim in self._claims:
-            selector = claim.status.allocation.node_selector if claim.status.allocation else None
-            if selector is not None and not selects(selector, node):
-                text = f"cannot have the devices that claim {claim.title} has"
-                yield Said(text, Obstacle.DEVICES_ELSEWHERE, claim=claim.title)
 
-    def _surroundings(self, cases: Mapping[str, _NodeCase]) -> Surroundings:
-        held = allotments(self._view.claims, self._view.pods or ())
-        return Surroundings(
-            pools=self._pools,
-            taken=taken(held),
-            held=held,
-            barred={node: case.barred for node, case in cases.items() if case.barred},
+def _cel(selectors: Iterable[DeviceSelector], title: str) -> Iterator[str]:
+    for selector in selectors:
+        if selector.cel is None:
+            raise Undecided(f"request {title} has a selector that is not CEL")
+        yield selector.cel.expression
+
+
+_IMPLICIT = "deviceclass.resource.kubernetes.io/"
+_CONSUMERS_LIMIT = 256
+_ZERO_IS_NONE_SINCE = 36
+"""The minor version of Kubernetes from which a resource of which a node has 0 is no plugin's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodClaims:
+    """What a pod names.
+
+    Attributes:
+        claims: Those that exist, by what the pod calls them.
+        missing: Which of its claims does not exist; None if all do.
+        problem: Why the scheduler does not even look for devices; None if it does.
+    """
+
+    claims: Mapping[str, Claim]
+    missing: Said | None = None
+    problem: Said | None = None
+
+
+def claims_of(pod: Pod, view: ClusterView) -> PodClaims:
+    """The claims that a pod names."""
+    known = {claim.title: claim for claim in view.claims}
+    names = pod.claim_names
+    found: dict[str, Claim] = {}
+    missing = problem = None
+    for one in pod.spec.resource_claims:
+        if one.name not in names:
+            continue  # the claim is not needed
+        name = names[one.name]
+        claim = known.get(f"{pod.metadata.namespace}/{name}") if name else None
+        if claim is not None and claim not in found.values():
+            found[one.name] = claim
+        if claim is None:
+            missing = missing or _missing(pod, one, name)
+        problem = problem or (_problem(pod, one, claim) if claim else missing)
+    return PodClaims(claims=found, missing=missing, problem=problem)
+
+
+def _missing(pod: Pod, one: PodClaim, name: str | None) -> Said:
+    if name is None:
+        template = one.resource_claim_template_name
+        return Said(
+            f"no claim {one.name} has been made of the ResourceClaimTemplate {template} yet: "
+            "does the template exist?",
+            Why.CLAIM_NOT_MADE,
+            template=template,
         )
-
-    def _reports(
-        self, wanted: Sequence[WantedClaim], around: Surroundings
-    ) -> Iterator[ClaimReport]:
-        devices = published(self._view)
-        for claim in self._claims:
-            if claim.status.allocation is not None:
-                yield given_report(claim, devices)
-        for one in wanted:
-            funnels = (
-                funnel(choice, around, self._matcher)
-                for choices in one.requests
-                for choice in choices
-            )
-            yield ClaimReport(title=one.title, funnels=tuple(funnels))
-
-    def _verdict(
-        self,
-        looks: Mapping[str, NodeOutlook],
-        reports: Sequence[ClaimReport],
-        around: Surroundings,
-        wanted: Sequence[WantedClaim],
-    ) -> tuple[Outcome, Said]:
-        """The outcome and its sentence."""
-        whys: dict[Outcome, Said] = {}
-        for look in looks.values():
-            if look.why is not None:
-                whys.setdefault(look.outcome, look.why)
-        if failing := whys.get(Outcome.FAILS):
-            return Outcome.FAILS, failing.within(f"the scheduler gives up: {failing}")
-        if unsure := whys.get(Outcome.UNDECIDED):
-            return Outcome.UNDECIDED, unsure
-        if free := [node for node, look in looks.items() if look.outcome is Outcome.FREE]:
-            more = f" and {counted(len(free) - 3, 'more node')}" if len(free) > 3 else ""
-            text = ", ".join(free[:3]) + more
-            return Outcome.FREE, Said(text, Why.NOTHING_IN_THE_WAY, nodes=free)
-        for report in reports:
-            sentence = _short(report.title, report.funnels, wanted)
-            if sentence:
-                return Outcome.WAITS, sentence
-        if not looks:
-            return Outcome.WAITS, no_node_said(around.barred)
-        funnels = (one for report in reports for one in report.funnels)
-        unknown = next((one.undecided for one in funnels if one.undecided), "")
-        why = not_known(unknown) if unknown else together_said(wanted, around, self._matcher)
-        is_known = why.code not in {Why.NOT_KNOWN, Why.TOO_MANY}
-        return Outcome.WAITS if is_known else Outcome.UNDECIDED, why
+    text = f"there is no ResourceClaim {name} in namespace {pod.metadata.namespace}"
+    return Said(text, Why.CLAIM_MISSING, claim=f"{pod.metadata.namespace}/{name}")
 
 
-def _compares_several(claim: WantedClaim) -> bool:
-    """Whether a distinctAttribute is about several devices of one request."""
-    wanted = [one for choices in claim.requests for one in choices if one.count != 1]
-    return any(rule.distinct and rule.is_about(one) for rule in claim.rules for one in wanted)
-
-
-def _short(title: str, funnels: Sequence[Funnel], wanted: Sequence[WantedClaim]) -> Said | None:
-    """The first request that is known to be served by no node, with all its subrequests."""
-    claim = next((one for one in wanted if one.title == title), None)
-    by_title = {one.wanted.title: one for one in funnels}
-    for choices in claim.requests if claim else ():
-        mine = [by_title[choice.title] for choice in choices]
-        if all(one.short is not None and not one.undecided for one in mine):
-            first, *others = (short_said(title, one) for one in mine)
-            return first.within("; and ".join((first, *others)))
+def _problem(pod: Pod, one: PodClaim, claim: Claim) -> Said | None:
+    subject = f"claim {claim.title}"
+    if claim.metadata.deletion_timestamp:
+        return Said(f"{subject} is being deleted", Why.CLAIM_DELETED, claim=claim.title)
+    if one.resource_claim_template_name and not _is_owned(claim, pod):
+        return Said(f"{subject} was not made for this pod", Why.CLAIM_OF_OTHER, claim=claim.title)
+    users = claim.status.reserved_for
+    is_full = len(users) >= _CONSUMERS_LIMIT and not pod.may_use(claim.status)
+    if claim.status.allocation and is_full:
+        text = f"{subject} has {len(users)} users, and no more are allowed"
+        return Said(text, Why.CLAIM_FULL, claim=claim.title, pods=len(users))
     return None
 
 
-def _node_words(
-    cases: Mapping[str, _NodeCase], looks: Mapping[str, NodeOutlook]
-) -> Iterator[tuple[str, Said | None]]:
-    words = {
-        Outcome.FREE: None,
-        Outcome.WAITS: Said("cannot satisfy the pod's claims", OfNode.UNSATISFIED),
-        Outcome.FAILS: Said("makes the scheduler give up", OfNode.SCHEDULER_FAILS),
-        Outcome.UNDECIDED: Said("is undecided", OfNode.NODE_UNDECIDED),
-    }
-    for node, case in cases.items():
-        yield node, case.barred or words[looks[node].outcome]
+def _is_owned(claim: Claim, pod: Pod) -> bool:
+    """Whether the claim was made of a template for the pod, or for all pods of its PodGroup.
+
+    A pod does not know the UID of its group (k8s.io/dynamic-resource-allocation, `IsForPod`).
+    """
+    group = "PodGroup", pod.spec.scheduling_group.pod_group_name
+    return any(
+        owner.uid == pod.metadata.uid or (owner.kind, owner.name) == group
+        for owner in claim.metadata.owner_references
+    )
+
+
+def class_of(resource: str, classes: Mapping[str, DeviceClass]) -> str | None:
+    """The DeviceClass that gives an extended resource; None if none does."""
+    if resource.startswith(_IMPLICIT):
+        name = resource.removeprefix(_IMPLICIT)
+        return name if name in classes else None
+    names = (name for name, one in classes.items() if one.spec.extended_resource_name == resource)
+    return min(names, default=None)
+
+
+def from_devices(pod: Pod, node: FullNode, view: ClusterView) -> frozenset[str]:
+    """The pod's resources that a node gives through DeviceClasses, not through a device plugin."""
+    counted = set(node.status.allocatable)
+    if view.minor is None or view.minor >= _ZERO_IS_NONE_SINCE:
+        counted = {name for name in counted if parse_quantity(node.status.allocatable[name])}
+    return frozenset(
+        name
+        for name in requested(pod)
+        if name not in counted and class_of(name, view.classes) is not None
+    )
+
+
+def claim_for(
+    pod: Pod, resources: Collection[str], classes: Mapping[str, DeviceClass]
+) -> Claim | None:
+    """The claim that the scheduler makes for extended resources; None if there are none."""
+    requests = []
+    for number, container in enumerate((*pod.spec.init_containers, *pod.spec.containers)):
+        asked = {**container.resources.limits, **container.resources.requests}
+        for at, name in enumerate(sorted(set(asked) & set(resources))):
+            class_name = class_of(name, classes)
+            count = parse_quantity(asked[name])
+            if class_name and count:
+                ask = ExactDeviceRequest(device_class_name=class_name, count=int(count))
+                title = f"container-{number}-request-{at}"
+                requests.append(DeviceRequest(name=title, exactly=ask))
+    if not requests:
+        return None
+    return Claim(
+        metadata=ObjectMeta(
+            name=f"{pod.metadata.name}-extended-resources", namespace=pod.metadata.namespace
+        ),
+        spec=ResourceClaimSpec(devices=DeviceClaim(requests=tuple(requests))),
+    )
+
+
+_CORDONED = DeviceTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+Amounts = dict[str, Fraction]
+
+
+def requested(pod: Pod) -> Amounts:
+    """What a pod asks a node for: its containers together, or an init container if it needs more.
+
+    Init containers that run on (sidecars) count for all that start after them. Of cpu and memory
+    a pod may say itself what all of it needs.
+    """
+    spec = pod.spec
+    beside: Amounts = {}
+    starts: list[Amounts] = []
+    for one in spec.init_containers:
+        starts.append(_sum((beside, _of(one))))
+        if one.restart_policy == "Always":
+            beside = starts[-1]
+    total = _sum((beside, *map(_of, spec.containers)))
+    for start in starts:
+        for name, amount in start.items():
+            total[name] = max(total.get(name, Fraction(0)), amount)
+    whole = {**spec.resources.limits, **spec.resources.requests}
+    return _sum(({**total, **_parsed(whole)}, _parsed(spec.overhead)))
+
+
+def _of(container: Container) -> Amounts:
+    """Its requests; a limit without a request is one."""
+    return _parsed({**container.resources.limits, **container.resources.requests})
+
+
+def _parsed(amounts: Mapping[str, str]) -> Amounts:
+    return {name: parse_quantity(amount) for name, amount in amounts.items()}
+
+
+def _sum(parts: Iterable[Mapping[str, Fraction]]) -> Amounts:
+    total: Amounts = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, Fraction(0)) + amount
+    return total
+
+
+class Usage:
+    """What the pods of each node have requested; None for unknown pods."""
+
+    def __init__(self, pods: Iterable[Pod] | None) -> None:
+        self.is_known = pods is not None
+        self._used: dict[str, Amounts] = {}
+        for pod in pods or ():
+            if pod.spec.node_name and not pod.status.has_ended:
+                used = self._used.get(pod.spec.node_name, {})
+                one = {"pods": Fraction(1), **requested(pod)}
+                self._used[pod.spec.node_name] = _sum((used, one))
+
+    def of(self, node: str, resource: str) -> Fraction:
+        """What is requested of a resource on a node."""
+        return self._used.get(node, {}).get(resource, Fraction(0))
+
+
+def obstacles(
+    pod: Pod, node: FullNode, usage: Usage, from_devices: frozenset[str]
+) -> Iterator[Said]:
+    """What keeps the pod from a node, said of the node.
+
+    *from_devices* are the resources that the node gives through DeviceClasses.
+    """
+    spec = pod.spec
+    if node.spec.unschedulable and not tolerated(_CORDONED, spec.tolerations):
+        yield Said("is cordoned", Obstacle.CORDONED)
+    for taint in node.spec.taints:
+        is_said = node.spec.unschedulable and taint.key == _CORDONED.key
+        if taint.effect in BLOCKING and not is_said and not tolerated(taint, spec.tolerations):
+            text = f"has the taint {taint_words(taint)}, which the pod does not tolerate"
+            yield Said(text, Obstacle.NODE_TAINTED, taint=taint)
+    labels = node.metadata.labels
+    for key, value in spec.node_selector.items():
+        if labels.get(key) != value:
+            text = f"is not {key}={value}, as the pod's nodeSelector wants"
+            yield Said(text, Obstacle.NODE_SELECTOR, label=key, value=value)
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    if affinity and affinity.required and not selects(affinity.required, node):
+        yield Said("is not what the pod's node affinity wants", Obstacle.NODE_AFFINITY)
+    if usage.is_known:
+        yield from _lacking(pod, node, usage, from_devices)
+
+
+def _lacking(
+    pod: Pod, node: FullNode, usage: Usage, from_devices: frozenset[str]
+) -> Iterator[Said]:
+    wanted = {"pods": Fraction(1), **requested(pod)}
+    for name, amount in wanted.items():
+        if name in from_devices or not amount:
+            continue
+        if name not in node.status.allocatable:
+            if name != "pods":
+                yield Said(f"has no {name}", Obstacle.RESOURCE_MISSING, resource=name)
+            continue
+        has = parse_quantity(node.status.allocatable[name])
+        used = usage.of(node.metadata.name, name)
+        left = max(has - used, Fraction(0))
+        if amount > left:
+            yield Said(
+                f"has {quantity_words(left)} of {quantity_words(has)} {name} left, "
+                f"and the pod wants {quantity_words(amount)}",
+                Obstacle.RESOURCE_SMALL,
+                resource=name,
+                left=left,
+                total=has,
+                wanted=amount,
+            )
+
+
+def not_weighed(pod: Pod) -> Iterator[Said]:
+    """What the scheduler weighs for this pod, and this package does not."""
+    affinity = pod.spec.affinity
+    if affinity and (affinity.pod_affinity or affinity.pod_anti_affinity):
+        yield Said("the pod's affinity to other pods", Doubt.POD_AFFINITY)
+    if pod.spec.topology_spread_constraints:
+        yield Said("its topology spread constraints", Doubt.TOPOLOGY_SPREAD)
+    if pod.spec.scheduler_name != "default-scheduler":
+        name = pod.spec.scheduler_name
+        text = f"what its scheduler {name} does differently"
+        yield Said(text, Doubt.OTHER_SCHEDULER, scheduler=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """Answers whether selectors admit devices; *decide* holds one against one device."""
+
+    decide: Decide
+    _known: dict[tuple[str, ...], bool | Exception] = field(default_factory=dict)
+
+    def __call__(self, wanted: Wanted, placed: PlacedDevice) -> bool:
+        """Whether all selectors of class and request admit a device.
+
+        Raises:
+            SelectorFails: One fails; the message names it and the device.
+            Undecided: We cannot tell; the message names the selector.
+        """
+        return all(self.admits(cel, placed) for cel in (*wanted.class_selectors, *wanted.selectors))
+
+    def admits(self, cel: Cel, placed: PlacedDevice) -> bool:
+        """Whether one selector admits a device.
+
+        Raises:
+            SelectorFails: It fails.
+            Undecided: We cannot tell.
+        """
+        key = (cel.expression, *placed.id)
+        if key not in self._known:
+            try:
+                self._known[key] = self.decide(cel.expression, placed.id.driver, placed.device)
+            except (SelectorFails, Undecided) as error:
+                self._known[key] = error
+        answer = self._known[key]
+        if isinstance(answer, SelectorFails):
+            raise SelectorFails(
+                f"the selector of {cel.origin} fails for {placed.id.name} of pool "
+                f"{placed.id.pool}: {answer}: {cel.expression}"
+            ) from answer
+        if isinstance(answer, Exception):
+            raise Undecided(f"{answer}, in the selector of {cel.origin}") from answer
+        return answer

@@ -12,14 +12,16 @@ from dataclasses import dataclass, replace
 from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.kit.api.objects import AllocationResult, DeviceAllocation, ObjectMeta
 from trio_npu_dra.tools.cluster.cel.selector import Decide, matches
-from trio_npu_dra.tools.cluster.explain.case import Case
-from trio_npu_dra.tools.cluster.explain.explanation import Explanation
-from trio_npu_dra.tools.cluster.explain.matcher import Matcher
-from trio_npu_dra.tools.cluster.explain.pod_claims import claims_of, class_of
-from trio_npu_dra.tools.cluster.explain.pod_fit import not_weighed, requested
+from trio_npu_dra.tools.cluster.explain.answer import Case, Explanation, explain_pod
+from trio_npu_dra.tools.cluster.explain.case import (
+    Matcher,
+    claims_of,
+    class_of,
+    not_weighed,
+    requested,
+)
+from trio_npu_dra.tools.cluster.explain.funnel import counted
 from trio_npu_dra.tools.cluster.explain.search import Given
-from trio_npu_dra.tools.cluster.explain.verdict import explain_pod
-from trio_npu_dra.tools.cluster.explain.words import counted
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
 from trio_npu_dra.tools.cluster.inventory import ClusterView
 from trio_npu_dra.tools.cluster.objects import (
