@@ -50,7 +50,7 @@ def test_a_claim_that_is_allocated_is_told_beside_one_that_is_not() -> None:
 
     found = explain_pod(Pod.model_validate(pod("train", "infer", "more")), view)
 
-    assert [(one.title, len(one.given)) for one in found.claims] == [
+    assert [(one.claim.title, len(one.given)) for one in found.claims] == [
         ("default/infer", 1),
         ("default/more", 0),
     ]

@@ -166,4 +166,4 @@ def test_a_resource_of_a_class_is_allocated_as_a_claim(count: str, expected: Out
     found = explain_pod(Pod.model_validate(pod("train", containers=[main])), view)
 
     assert found.outcome is expected
-    assert [one.title for one in found.claims] == ["default/train-extended-resources"]
+    assert [one.claim.title for one in found.claims] == ["default/train-extended-resources"]

@@ -15,6 +15,7 @@ from trio_npu_dra.tools.cluster.explain.funnel import Funnel, FunnelStep
 from trio_npu_dra.tools.cluster.explain.job import JobExplanation
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, Diagnosis, NodeRow
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId
+from trio_npu_dra.tools.cluster.objects import Claim
 from trio_npu_dra.tools.cluster.said import Action, Code, Said, Step
 
 API_VERSION: Final = "cli.npu.huawei.com/v1"
@@ -135,13 +136,17 @@ def job_wire(job: JobExplanation, subject: Wire) -> Wire:
 
 def _claim(report: ClaimReport) -> Wire:
     return {
-        "name": report.title,
-        "allocated": report.pods is not None,
-        "pods": list(report.pods or ()),
-        "podGroups": list(report.pod_groups),
+        "name": report.claim.title,
+        "allocated": report.claim.status.allocation is not None,
+        **_users(report.claim),
         "devices": [_given(one) for one in report.given],
         "requests": [_funnel(one) for one in report.funnels],
     }
+
+
+def _users(claim: Claim) -> Wire:
+    status = claim.status
+    return {"pods": list(status.users("pods")), "podGroups": list(status.users("podgroups"))}
 
 
 def _given(one: GivenDevice) -> Wire:
@@ -227,11 +232,7 @@ def _plain(value: Any) -> Any:
                 "since": value.time_added,
             }
         case Allotment():
-            found = {
-                "claim": value.claim,
-                "pods": list(value.pods),
-                "podGroups": list(value.pod_groups),
-            }
+            found = {"claim": value.claim.title, **_users(value.claim)}
         case Mapping():
             found = {name: _plain(one) for name, one in value.items()}
         case list() | tuple():

@@ -218,7 +218,7 @@ def _listed(title: str, lines: Iterable[Line]) -> Iterator[Line]:
 
 def _claim_lines(report: ClaimReport) -> Iterator[Line]:
     yield ""
-    yield Styled(f"claim {report.title}", Style.TITLE), f": {report.state}"
+    yield Styled(f"claim {report.claim.title}", Style.TITLE), f": {report.state}"
     if report.given:
         rows = [_given_cells(one) for one in report.given]
         yield from (("  ", *parts(line)) for line in columns(rows))
@@ -268,7 +268,7 @@ def diagnosis_lines(unhealthy: Diagnosis) -> Iterator[Line]:
     yield from _listed("taints", map(_since, unhealthy.row.device.taints))
     evicts = any(taint.effect == "NoExecute" for taint in unhealthy.row.device.taints)
     touched = (
-        f"{one.words}: {NOT_EVICTED}" if evicts and one.is_implicit else one.words
+        f"{one.words}: {NOT_EVICTED}" if evicts and one.claim.is_implicit else one.words
         for one in unhealthy.row.holders
     )
     yield from _listed("touched", dict.fromkeys(touched))

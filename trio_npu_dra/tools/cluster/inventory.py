@@ -58,53 +58,46 @@ class PlacedDevice:
         return PoolId(self.id.driver, self.id.pool)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Allotment:
     """One device that one claim has.
 
     Attributes:
-        claim: `namespace/name`.
-        pods: Names of the pods that may use the claim.
-        pod_groups: Names of PodGroups of which all pods may.
+        claim: The claim.
         result: What was allocated.
-        is_deleted: Whether the claim is being deleted, which waits for its pods.
-        is_implicit: Whether the scheduler made it for limits of a pod.
-        ending: Those of the pods that are being deleted, as far as pods were read.
+        ending: Those of its pods that are being deleted, as far as pods were read.
     """
 
-    claim: str
-    pods: tuple[str, ...]
-    pod_groups: tuple[str, ...]
+    claim: Claim
     result: AllocationResult
-    is_deleted: bool = False
-    is_implicit: bool = False
-    ending: frozenset[str] = frozenset()
+    ending: frozenset[str]
+
+    @property
+    def id(self) -> DeviceId:
+        """The device."""
+        return DeviceId(self.result.driver, self.result.pool, self.result.device)
 
     @property
     def is_ending(self) -> bool:
         """Whether it is to end anyway."""
-        return self.is_deleted or bool(self.ending)
+        return self.claim.is_deleted or bool(self.ending)
 
     @property
     def users(self) -> tuple[str, ...]:
         """`pod train-0`, `PodGroup train`."""
-        return (
-            *(f"pod {name}" for name in self.pods),
-            *(f"PodGroup {name}" for name in self.pod_groups),
-        )
+        return (*(f"pod {name}" for name in self.claim.pods), *self.claim.pod_groups)
 
     @property
     def words(self) -> str:
         """`claim default/npu (pod train)`."""
-        notes = []
-        if self.pods:
-            notes.append(f"pod{'s' * (len(self.pods) > 1)} {', '.join(self.pods)}")
-        notes += [f"PodGroup {name}" for name in self.pod_groups]
+        pods = self.claim.pods
+        notes = [f"pod{'s' * (len(pods) > 1)} {', '.join(pods)}"] if pods else []
+        notes += self.claim.pod_groups
         if self.result.admin_access:
             notes.append("admin access")
-        if self.is_deleted:
+        if self.claim.is_deleted:
             notes.append("being deleted")
-        return f"claim {self.claim}" + (f" ({'; '.join(notes)})" if notes else "")
+        return f"claim {self.claim.title}" + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def pool_of(slice_: AnySlice) -> PoolId:
@@ -168,22 +161,12 @@ def allotments(
     for claim in claims:
         if (allocation := claim.status.allocation) is None:
             continue
+        here = frozenset(
+            name for name in claim.pods if f"{claim.metadata.namespace}/{name}" in ending
+        )
         for result in allocation.devices.results:
-            device = DeviceId(result.driver, result.pool, result.device)
-            held = Allotment(
-                claim=claim.title,
-                pods=claim.status.users("pods"),
-                pod_groups=claim.status.users("podgroups"),
-                result=result,
-                is_deleted=claim.metadata.deletion_timestamp is not None,
-                is_implicit=claim.is_implicit,
-                ending=frozenset(
-                    name
-                    for name in claim.status.users("pods")
-                    if f"{claim.metadata.namespace}/{name}" in ending
-                ),
-            )
-            found.setdefault(device, []).append(held)
+            held = Allotment(claim, result, here)
+            found.setdefault(held.id, []).append(held)
     return {device: tuple(held) for device, held in found.items()}
 
 

@@ -284,6 +284,21 @@ class Claim(ResourceClaim):
         )
 
     @property
+    def pods(self) -> tuple[str, ...]:
+        """Names of the pods that may use its devices."""
+        return self.status.users("pods")
+
+    @property
+    def pod_groups(self) -> tuple[str, ...]:
+        """The PodGroups of which all pods may: `PodGroup train`."""
+        return tuple(f"PodGroup {name}" for name in self.status.users("podgroups"))
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it is being deleted, which waits for its pods."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
     def is_implicit(self) -> bool:
         """Whether the scheduler made it for the limits of a pod, which names no claim then."""
         return _IMPLICIT in self.metadata.annotations

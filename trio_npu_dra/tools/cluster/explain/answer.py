@@ -124,36 +124,27 @@ class ClaimReport:
     """What is said about one claim.
 
     Attributes:
-        title: `namespace/name`.
-        pods: Names of the pods that may use its devices; None if it is not allocated.
-        pod_groups: Names of PodGroups of which all pods may.
+        claim: The claim.
         given: Its devices, if it is allocated.
         funnels: For each request and subrequest; if it is allocated, as if it were not.
-        is_deleted: Whether it is being deleted, which waits for its pods.
-        is_implicit: Whether the scheduler made it for limits of a pod.
     """
 
-    title: str
-    pods: tuple[str, ...] | None = None
-    pod_groups: tuple[str, ...] = ()
+    claim: Claim
     given: tuple[GivenDevice, ...] = ()
     funnels: tuple[Funnel, ...] = ()
-    is_deleted: bool = False
-    is_implicit: bool = False
 
     @property
     def state(self) -> str:
         """`has 4 devices; used by train-0`."""
-        if self.pods is None:
+        if self.claim.status.allocation is None:
             return "is not allocated"
-        count = len(self.given)
-        users = (*self.pods, *(f"PodGroup {name}" for name in self.pod_groups))
+        users = (*self.claim.pods, *self.claim.pod_groups)
         used = f"used by {', '.join(users)}" if users else "no pod uses it now"
-        if self.is_deleted:
+        if self.claim.is_deleted:
             used += "; it is being deleted, and goes when no pod uses it any more"
-        if self.is_implicit and any("NoExecute" in one.now for one in self.given):
+        if self.claim.is_implicit and any("NoExecute" in one.now for one in self.given):
             used += f"; {NOT_EVICTED}"
-        return f"has {count} device{'' if count == 1 else 's'}; {used}"
+        return f"has {counted(len(self.given), 'device')}; {used}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,22 +180,12 @@ def published(view: ClusterView) -> Mapping[DeviceId, PlacedDevice]:
 
 def given_report(claim: Claim, devices: Mapping[DeviceId, PlacedDevice]) -> ClaimReport:
     """What a claim has, if it is allocated."""
-    allocation = claim.status.allocation
-    if allocation is None:
-        return ClaimReport(title=claim.title)
-    return ClaimReport(
-        title=claim.title,
-        pods=claim.status.users("pods"),
-        pod_groups=claim.status.users("podgroups"),
-        given=tuple(_given(result, devices) for result in allocation.devices.results),
-        is_deleted=claim.metadata.deletion_timestamp is not None,
-        is_implicit=claim.is_implicit,
-    )
-
-
-def _given(result: AllocationResult, devices: Mapping[DeviceId, PlacedDevice]) -> GivenDevice:
-    placed = devices.get(DeviceId(result.driver, result.pool, result.device))
-    return GivenDevice(result=result, device=placed.device if placed else None)
+    given = [
+        GivenDevice(result=result, device=placed.device if placed else None)
+        for result in (claim.status.allocation.devices.results if claim.status.allocation else ())
+        for placed in [devices.get(DeviceId(result.driver, result.pool, result.device))]
+    ]
+    return ClaimReport(claim=claim, given=tuple(given))
 
 
 def latest_events(view: ClusterView) -> tuple[Event, ...]:
@@ -557,7 +538,7 @@ class Case:
                 for choices in one.requests
                 for choice in choices
             )
-            yield ClaimReport(title=one.title, funnels=tuple(funnels))
+            yield ClaimReport(claim=one.claim, funnels=tuple(funnels))
 
     def _verdict(
         self,
@@ -580,7 +561,7 @@ class Case:
             text = ", ".join(free[:3]) + more
             return Outcome.FREE, Said(text, Why.NOTHING_IN_THE_WAY, nodes=free)
         for report in reports:
-            sentence = _short(report.title, report.funnels, wanted)
+            sentence = _short(report.claim.title, report.funnels, wanted)
             if sentence:
                 return Outcome.WAITS, sentence
         if not looks:
@@ -752,12 +733,12 @@ def _values(attribute: str, given: Sequence[PlacedDevice]) -> str:
 def _end_of(one: Allotment, node: str) -> Said:
     if not one.users:
         text = f"deleting {one.words}, which no pod uses, on {node}"
-        return Said(text, Action.DELETE_CLAIM, claim=one.claim, node=node)
+        return Said(text, Action.DELETE_CLAIM, claim=one.claim.title, node=node)
     deleted = ", which is being deleted"
     ends = ("end" if len(one.users) > 1 else "ends") + deleted * bool(one.ending)
-    claim = f"claim {one.claim}" + deleted * one.is_deleted
+    claim = f"claim {one.claim.title}" + deleted * one.claim.is_deleted
     text = f"when {' and '.join(one.users)} {ends} ({claim}), on {node}"
-    return Said(text, Action.PODS_END, claim=one.claim, users=one.users, node=node)
+    return Said(text, Action.PODS_END, claim=one.claim.title, users=one.users, node=node)
 
 
 class Helps:
@@ -811,18 +792,18 @@ class Helps:
 
         A claim goes when its pods have: to delete it before frees nothing.
         """
-        owners = {one.claim: one for held in self._around.held.values() for one in held}
+        owners = {one.claim.title: one for held in self._around.held.values() for one in held}
         near = [one for one in owners.values() if self._is_near(one)]
-        near.sort(key=lambda one: (not one.users, not one.is_ending, one.claim))
+        near.sort(key=lambda one: (not one.users, not one.is_ending, one.claim.title))
         useful = near[:_HOLDERS_TRIED]
         is_any = False
         for one in useful:
-            node = self._is_free(self._open, around=self._without({one.claim}))
+            node = self._is_free(self._open, around=self._without({one.claim.title}))
             if node:
                 is_any = True
                 yield _end_of(one, node)
-        used = {one.claim for one in useful if one.users}
-        everyone = {one.claim for one in useful}
+        used = {one.claim.title for one in useful if one.users}
+        everyone = {one.claim.title for one in useful}
         for claims, rest in ((used, ""), (everyone, ", and those that no pod uses are deleted")):
             if not is_any and (node := self._is_free(self._open, around=self._without(claims))):
                 text = f"when the pods of several claims on {node} end{rest}"
@@ -831,16 +812,15 @@ class Helps:
 
     def _is_near(self, one: Allotment) -> bool:
         """Whether it holds a device that one of the requests could have."""
-        name = DeviceId(one.result.driver, one.result.pool, one.result.device)
         for node in self._open:
             for pool in self._around.pools[node]:
-                if (pool.id.driver, pool.id.name) == name[:2]:
+                if (pool.id.driver, pool.id.name) == one.id[:2]:
                     return True
         return False
 
     def _without(self, claims: set[str]) -> Surroundings:
         held = {
-            device: tuple(one for one in held if one.claim not in claims)
+            device: tuple(one for one in held if one.claim.title not in claims)
             for device, held in self._around.held.items()
         }
         return replace(self._around, held=held, taken=taken(held))

@@ -110,13 +110,18 @@ class WantedClaim:
     """A claim that is not allocated.
 
     Attributes:
-        title: `namespace/name`.
+        claim: The claim.
         requests: For each request the choices it leaves, the first that can be had wins.
     """
 
-    title: str
+    claim: Claim
     requests: tuple[tuple[Wanted, ...], ...]
     rules: tuple[Rule, ...]
+
+    @property
+    def title(self) -> str:
+        """`namespace/name`."""
+        return self.claim.title
 
 
 def wanted_claim(claim: Claim, classes: Mapping[str, DeviceClass]) -> WantedClaim:
@@ -139,7 +144,7 @@ def wanted_claim(claim: Claim, classes: Mapping[str, DeviceClass]) -> WantedClai
         rules.append(rule)
     requests = claim.spec.devices.requests
     return WantedClaim(
-        title=claim.title,
+        claim=claim,
         requests=tuple(tuple(_choices(request, classes)) for request in requests),
         rules=tuple(rules),
     )
