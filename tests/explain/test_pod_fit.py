@@ -9,7 +9,7 @@ import pytest
 from dev.explain.world import Wire, class_, node, pod, view_of
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.quantity import parse_quantity
-from trio_npu_dra.tools.cluster.explain.case import Usage, from_devices, not_weighed, obstacles
+from trio_npu_dra.tools.cluster.explain.case import from_devices, not_weighed, obstacles, used
 from trio_npu_dra.tools.cluster.objects import Pod, Requirement, requirement_holds
 from trio_npu_dra.tools.cluster.pools import quantity_words
 
@@ -26,7 +26,7 @@ def containers(*requests: Wire) -> list[Wire]:
 def kept_by(about: Wire, *others: Wire, **spec: Any) -> list[str]:
     """What keeps a pod with that spec from a node, beside other pods."""
     mine = Pod.model_validate(pod("train", **spec))
-    usage = Usage([Pod.model_validate(one) for one in others])
+    usage = used([Pod.model_validate(one) for one in others])
     return list(obstacles(mine, FullNode.model_validate(about), usage, frozenset()))
 
 
@@ -120,7 +120,7 @@ def test_resources_are_not_weighed_while_other_pods_are_unknown() -> None:
     mine = Pod.model_validate(pod("train", containers=containers({"cpu": "65"})))
     here = FullNode.model_validate(node("n1"))
 
-    unknown, none = (list(obstacles(mine, here, Usage(pods), frozenset())) for pods in (None, ()))
+    unknown, none = (list(obstacles(mine, here, used(pods), frozenset())) for pods in (None, ()))
     assert (len(unknown), len(none)) == (0, 1)
 
 

@@ -13,13 +13,12 @@ from trio_npu_dra.tools.cluster.explain.answer import (
     ClaimReport,
     Explanation,
     GivenDevice,
+    event_words,
 )
 from trio_npu_dra.tools.cluster.explain.funnel import (
     Funnel,
     FunnelStep,
     ask_words,
-    counted,
-    event_words,
     loss_words,
     names_of,
 )
@@ -27,7 +26,7 @@ from trio_npu_dra.tools.cluster.explain.job import JobExplanation, SuperPod
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, DeviceState, Diagnosis, NodeRow, Ring
 from trio_npu_dra.tools.cluster.inventory import NOT_EVICTED
 from trio_npu_dra.tools.cluster.objects import taint_words
-from trio_npu_dra.tools.cluster.said import Outcome, few
+from trio_npu_dra.tools.cluster.said import Outcome, counted, few
 
 _NODE = ("NODE", "NPUS", "MODEL", "MEMORY", "FREE", "USED", "UNHEALTHY", "WHOLE RINGS")
 _SUPER_POD = ("SUPER POD", "NODES", "NPUS", "FREE", "FREE BY NODE", "PODS THERE", "MORE FIT")

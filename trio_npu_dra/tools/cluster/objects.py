@@ -238,6 +238,31 @@ class DeviceConstraint(ApiModel):
     match_attribute: str | None = None
     distinct_attribute: str | None = None
 
+    @property
+    def attribute(self) -> str:
+        """Its full name."""
+        return self.match_attribute or self.distinct_attribute or ""
+
+    @property
+    def distinct(self) -> bool:
+        """Whether the values must differ, not agree."""
+        return self.match_attribute is None
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """As in the claim: `matchAttribute` and the attribute."""
+        return {"distinctAttribute" if self.distinct else "matchAttribute": self.attribute}
+
+    @property
+    def words(self) -> str:
+        """`matchAttribute npu.huawei.com/topologyGroup`."""
+        ((name, attribute),) = self.facts.items()
+        return f"{name} {attribute}"
+
+    def is_about(self, request: str, title: str) -> bool:
+        """Whether it binds a request's devices; *title* names the subrequest too, if any."""
+        return not self.requests or request in self.requests or title in self.requests
+
 
 class DeviceClaim(ApiModel):
     """spec.devices."""

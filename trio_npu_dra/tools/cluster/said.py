@@ -46,6 +46,11 @@ class Said(str):
         return Said(text, self.code, **self.facts)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 device`, `2 devices`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def few(names: Sequence[str]) -> str:
     """`npu-0, npu-1`, with a limit."""
     if len(names) <= _NAMES:

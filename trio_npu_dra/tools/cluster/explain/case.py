@@ -1,9 +1,13 @@
-"""What a pod asks a node for: its claims, those that the scheduler makes for it, and resources."""
+"""What is asked of which nodes, and what it is held against: the case that is explained.
+
+A pod asks for the claims that it names, for one that the scheduler makes for its extended
+resources, and for a node that takes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from trio_npu_dra.kit.api.nodes import FullNode
@@ -12,13 +16,22 @@ from trio_npu_dra.kit.api.pods import PodClaim
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.cel.selector import Decide
-from trio_npu_dra.tools.cluster.inventory import ClusterView, PlacedDevice
+from trio_npu_dra.tools.cluster.inventory import (
+    Allotment,
+    ClusterView,
+    DeviceId,
+    PlacedDevice,
+    Taken,
+    allotments,
+    taken,
+)
 from trio_npu_dra.tools.cluster.objects import (
     BLOCKING,
     Claim,
     Container,
     DeviceClaim,
     DeviceClass,
+    DeviceConstraint,
     DeviceRequest,
     DeviceSelector,
     ExactDeviceRequest,
@@ -29,8 +42,10 @@ from trio_npu_dra.tools.cluster.objects import (
     taint_words,
     tolerated,
 )
-from trio_npu_dra.tools.cluster.pools import quantity_words
-from trio_npu_dra.tools.cluster.said import Doubt, Obstacle, Said, SaidError, Why
+from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node, quantity_words
+from trio_npu_dra.tools.cluster.said import Doubt, Obstacle, OfNode, Said, SaidError, Why
+
+# --- what a claim asks for -----------------------------------------------------------------------
 
 RESULTS_LIMIT = 32
 """Devices in one allocation."""
@@ -76,38 +91,8 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """matchAttribute or distinctAttribute.
-
-    Attributes:
-        attribute: Its full name.
-        distinct: Whether the values must differ, not agree.
-        requests: Of which requests and subrequests; all if empty.
-    """
-
-    attribute: str
-    distinct: bool
-    requests: frozenset[str]
-
-    def is_about(self, wanted: Wanted) -> bool:
-        """Whether it binds the devices of a request."""
-        return not self.requests or wanted.name in self.requests or wanted.title in self.requests
-
-    @property
-    def words(self) -> str:
-        """`matchAttribute npu.huawei.com/topologyGroup`."""
-        ((name, attribute),) = self.facts.items()
-        return f"{name} {attribute}"
-
-    @property
-    def facts(self) -> Mapping[str, str]:
-        """As in the claim: `matchAttribute` and the attribute."""
-        return {"distinctAttribute" if self.distinct else "matchAttribute": self.attribute}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WantedClaim:
-    """A claim that is not allocated.
+    """A claim that is not allocated, in the form in which it is held against devices.
 
     Attributes:
         claim: The claim.
@@ -116,7 +101,7 @@ class WantedClaim:
 
     claim: Claim
     requests: tuple[tuple[Wanted, ...], ...]
-    rules: tuple[Rule, ...]
+    rules: tuple[DeviceConstraint, ...]
 
     @property
     def title(self) -> str:
@@ -131,32 +116,17 @@ def wanted_claim(claim: Claim, classes: Mapping[str, DeviceClass]) -> WantedClai
         ClassMissing: A DeviceClass does not exist; the message names request and class.
         Undecided: It asks in a way that this package does not know.
     """
-    rules = []
-    for constraint in claim.spec.devices.constraints:
-        attribute = constraint.match_attribute or constraint.distinct_attribute
-        if attribute is None:
-            raise Undecided("the claim has a constraint of a kind that is not known here")
-        rule = Rule(
-            attribute=attribute,
-            distinct=constraint.match_attribute is None,
-            requests=frozenset(constraint.requests),
-        )
-        rules.append(rule)
-    requests = claim.spec.devices.requests
-    return WantedClaim(
-        claim=claim,
-        requests=tuple(tuple(_choices(request, classes)) for request in requests),
-        rules=tuple(rules),
-    )
-
-
-def _choices(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Iterator[Wanted]:
-    if request.exactly is not None:
-        yield _wanted(request.name, "", request.exactly, classes)
-    elif not request.first_available:
-        raise Undecided(f"request {request.name} is of a kind that is not known here")
-    for sub in request.first_available:
-        yield _wanted(request.name, sub.name, sub, classes)
+    rules = claim.spec.devices.constraints
+    if any(not rule.match_attribute and rule.distinct_attribute is None for rule in rules):
+        raise Undecided("the claim has a constraint of a kind that is not known here")
+    requests = []
+    for request in claim.spec.devices.requests:
+        asks = [("", request.exactly)] if request.exactly is not None else []
+        asks += [(sub.name, sub) for sub in request.first_available]
+        if not asks:
+            raise Undecided(f"request {request.name} is of a kind that is not known here")
+        requests.append(tuple(_wanted(request.name, sub, ask, classes) for sub, ask in asks))
+    return WantedClaim(claim=claim, requests=tuple(requests), rules=rules)
 
 
 def _wanted(
@@ -196,6 +166,8 @@ def _cel(selectors: Iterable[DeviceSelector], title: str) -> Iterator[str]:
             raise Undecided(f"request {title} has a selector that is not CEL")
         yield selector.cel.expression
 
+
+# --- the claims of a pod -------------------------------------------------------------------------
 
 _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _CONSUMERS_LIMIT = 256
@@ -321,6 +293,8 @@ def claim_for(
     )
 
 
+# --- what else a pod asks of a node --------------------------------------------------------------
+
 _CORDONED = DeviceTaint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 Amounts = dict[str, Fraction]
 
@@ -363,29 +337,28 @@ def _sum(parts: Iterable[Mapping[str, Fraction]]) -> Amounts:
     return total
 
 
-class Usage:
+def used(pods: Iterable[Pod] | None) -> Mapping[str, Amounts] | None:
     """What the pods of each node have requested; None for unknown pods."""
-
-    def __init__(self, pods: Iterable[Pod] | None) -> None:
-        self.is_known = pods is not None
-        self._used: dict[str, Amounts] = {}
-        for pod in pods or ():
-            if pod.spec.node_name and not pod.status.has_ended:
-                used = self._used.get(pod.spec.node_name, {})
-                one = {"pods": Fraction(1), **requested(pod)}
-                self._used[pod.spec.node_name] = _sum((used, one))
-
-    def of(self, node: str, resource: str) -> Fraction:
-        """What is requested of a resource on a node."""
-        return self._used.get(node, {}).get(resource, Fraction(0))
+    if pods is None:
+        return None
+    found: dict[str, Amounts] = {}
+    for pod in pods:
+        if pod.spec.node_name and not pod.status.has_ended:
+            parts = found.get(pod.spec.node_name, {}), {"pods": Fraction(1)}, requested(pod)
+            found[pod.spec.node_name] = _sum(parts)
+    return found
 
 
 def obstacles(
-    pod: Pod, node: FullNode, usage: Usage, from_devices: frozenset[str]
+    pod: Pod,
+    node: FullNode,
+    usage: Mapping[str, Amounts] | None,
+    from_devices: frozenset[str],
 ) -> Iterator[Said]:
     """What keeps the pod from a node, said of the node.
 
-    *from_devices* are the resources that the node gives through DeviceClasses.
+    *usage* is what pods have of each node, *from_devices* the resources that this node gives
+    through DeviceClasses.
     """
     spec = pod.spec
     if node.spec.unschedulable and not tolerated(_CORDONED, spec.tolerations):
@@ -403,12 +376,12 @@ def obstacles(
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity and affinity.required and not selects(affinity.required, node):
         yield Said("is not what the pod's node affinity wants", Obstacle.NODE_AFFINITY)
-    if usage.is_known:
-        yield from _lacking(pod, node, usage, from_devices)
+    if usage is not None:
+        yield from _lacking(pod, node, usage.get(node.metadata.name, {}), from_devices)
 
 
 def _lacking(
-    pod: Pod, node: FullNode, usage: Usage, from_devices: frozenset[str]
+    pod: Pod, node: FullNode, usage: Amounts, from_devices: frozenset[str]
 ) -> Iterator[Said]:
     wanted = {"pods": Fraction(1), **requested(pod)}
     for name, amount in wanted.items():
@@ -419,8 +392,7 @@ def _lacking(
                 yield Said(f"has no {name}", Obstacle.RESOURCE_MISSING, resource=name)
             continue
         has = parse_quantity(node.status.allocatable[name])
-        used = usage.of(node.metadata.name, name)
-        left = max(has - used, Fraction(0))
+        left = max(has - usage.get(name, Fraction(0)), Fraction(0))
         if amount > left:
             yield Said(
                 f"has {quantity_words(left)} of {quantity_words(has)} {name} left, "
@@ -444,6 +416,9 @@ def not_weighed(pod: Pod) -> Iterator[Said]:
         name = pod.spec.scheduler_name
         text = f"what its scheduler {name} does differently"
         yield Said(text, Doubt.OTHER_SCHEDULER, scheduler=name)
+
+
+# --- the case ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,3 +459,96 @@ class Matcher:
         if isinstance(answer, Exception):
             raise Undecided(f"{answer}, in the selector of {cel.origin}") from answer
         return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is asked of each node, and what it is held against.
+
+    Attributes:
+        asked: The claims that are not allocated, by node: where a device plugin has a resource,
+            there is no claim for it.
+        barred: Why nodes do not take the pod, by name; nodes that take it are absent.
+        pools: What each node sees, by its name.
+        held: The claims on each device.
+        taken: The devices in use.
+        matcher: What holds selectors against devices.
+        minor: The N of Kubernetes 1.N; None if unknown.
+    """
+
+    asked: Mapping[str, tuple[WantedClaim, ...]]
+    barred: Mapping[str, Said]
+    pools: Mapping[str, tuple[NodePool, ...]]
+    held: Mapping[DeviceId, tuple[Allotment, ...]]
+    taken: Taken
+    matcher: Matcher
+    minor: int | None
+
+    @property
+    def claims(self) -> tuple[WantedClaim, ...]:
+        """What is asked of the node that is asked for most."""
+        return max(self.asked.values(), key=len, default=())
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """The nodes that take the pod."""
+        return tuple(node for node in self.pools if node not in self.barred)
+
+    def without(self, claims: Collection[str]) -> Case:
+        """The case once these claims, by their titles, have ended."""
+        held = {
+            device: tuple(one for one in held if one.claim.title not in claims)
+            for device, held in self.held.items()
+        }
+        return replace(self, held=held, taken=taken(held))
+
+
+def case_of(
+    pod: Pod | None,
+    claims: Sequence[Claim],
+    view: ClusterView,
+    matcher: Matcher,
+    pools: Mapping[str, tuple[NodePool, ...]] | None = None,
+) -> Case:
+    """The case of a pod with its claims, or of one claim without a pod.
+
+    *pools* are those of each node, if the caller has them already.
+
+    Raises:
+        ClassMissing: A DeviceClass does not exist.
+        Undecided: A claim asks in a way that this package does not know.
+    """
+    usage, nodes, held = used(view.pods), view.known_nodes, allotments(view.claims, view.pods or ())
+    named = [wanted_claim(one, view.classes) for one in claims if not one.status.allocation]
+    asked: dict[str, tuple[WantedClaim, ...]] = {}
+    barred: dict[str, Said] = {}
+    for node in nodes:
+        name, made, found = node.metadata.name, None, list[Said]()
+        if pod is not None:
+            resources = from_devices(pod, node, view)
+            made = claim_for(pod, resources, view.classes)
+            if view.nodes is not None:
+                found += obstacles(pod, node, usage, resources)
+        asked[name] = (*named, *([wanted_claim(made, view.classes)] if made else ()))
+        found += _elsewhere(claims, node)
+        if found:
+            text = "; ".join(found)
+            barred[name] = Said(text, OfNode.REFUSED, node=name, obstacles=tuple(found))
+    return Case(
+        asked=asked,
+        barred=barred,
+        pools=pools or pools_by_node(nodes, view.slices, minor=view.minor),
+        held=held,
+        taken=taken(held),
+        matcher=matcher,
+        minor=view.minor,
+    )
+
+
+def _elsewhere(claims: Iterable[Claim], node: FullNode) -> Iterator[Said]:
+    """The claims that have devices which the node cannot have."""
+    for claim in claims:
+        selector = claim.status.allocation.node_selector if claim.status.allocation else None
+        if selector is not None and not selects(selector, node):
+            text = f"cannot have the devices that claim {claim.title} has"
+            yield Said(text, Obstacle.DEVICES_ELSEWHERE, claim=claim.title)

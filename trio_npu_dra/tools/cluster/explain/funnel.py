@@ -7,19 +7,15 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.cel.selector import names_in
-from trio_npu_dra.tools.cluster.explain.case import Cel, Matcher, Wanted
+from trio_npu_dra.tools.cluster.explain.case import Case, Cel, Matcher, Wanted
 from trio_npu_dra.tools.cluster.explain.search import tolerates
-from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, PlacedDevice, PoolId, Taken
+from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, PlacedDevice, PoolId
 from trio_npu_dra.tools.cluster.objects import BLOCKING, taint_words, tolerated
 from trio_npu_dra.tools.cluster.pools import NodePool, fits, quantity_words, share_of
-from trio_npu_dra.tools.cluster.said import Code, Lost, Said, Step, Why, few
-
-NodePools = Mapping[str, Sequence[NodePool]]
-"""What each node sees, by its name."""
+from trio_npu_dra.tools.cluster.said import Code, Lost, Said, Step, Why, counted, few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,23 +86,6 @@ class Funnel:
         return next((step.undecided for step in steps if step.undecided), "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What all requests of a pod are held against.
-
-    Attributes:
-        pools: What each node sees.
-        taken: The devices in use.
-        held: The claims on each device.
-        barred: Why nodes do not take the pod, by name; nodes that take it are absent.
-    """
-
-    pools: NodePools
-    taken: Taken
-    held: Mapping[DeviceId, tuple[Allotment, ...]]
-    barred: Mapping[str, Said]
-
-
 @dataclass(frozen=True, slots=True)
 class _Need:
     """How many devices one node must have.
@@ -126,11 +105,11 @@ _Test = Callable[[PlacedDevice], Said | None]
 """Why a device does not pass; None if it passes."""
 
 
-def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
+def funnel(wanted: Wanted, case: Case) -> Funnel:
     """Hold a request against all devices."""
     sees = {
         node: [placed for pool in pools if not pool.flaw for placed in pool.devices]
-        for node, pools in around.pools.items()
+        for node, pools in case.pools.items()
     }
     left = {placed.id: placed for devices in sees.values() for placed in devices}
     seen_by: dict[DeviceId, list[str]] = {}
@@ -140,14 +119,14 @@ def funnel(wanted: Wanted, around: Surroundings, matcher: Matcher) -> Funnel:
     need = _Need(wanted.count, seen_by)
     flaws = {
         problem: [placed.id for placed in pool.devices]
-        for pools in around.pools.values()
+        for pools in case.pools.values()
         for pool in pools
         if (problem := pool.problem)
     }
     steps = [_step(Said("are published", Step.PUBLISHED), left, need, dict(sorted(flaws.items())))]
-    for at, (words, is_about_state, test) in enumerate(_tests(wanted, around, matcher)):
+    for at, (words, is_about_state, test) in enumerate(_tests(wanted, case)):
         if left and at == len(wanted.class_selectors):
-            step, need = _on_nodes(left, need, around.barred)
+            step, need = _on_nodes(left, need, case.barred)
             steps.append(step)
         if not left:
             break
@@ -234,18 +213,16 @@ def _counts(
     return counts
 
 
-def _tests(
-    wanted: Wanted, around: Surroundings, matcher: Matcher
-) -> Iterator[tuple[Said, bool, _Test]]:
+def _tests(wanted: Wanted, case: Case) -> Iterator[tuple[Said, bool, _Test]]:
     """The steps: words, whether the step is about what may change, and the test."""
     for cel in wanted.class_selectors:
         name = wanted.class_name
         words = Said(f"are of class {name}", Step.CLASS, deviceClass=name)
-        yield words, False, _selecting(cel, matcher)
+        yield words, False, _selecting(cel, case.matcher)
     for cel in wanted.selectors:
         expression = " ".join(cel.expression.split())
         words = Said(f"match {expression}", Step.SELECTOR, expression=expression)
-        yield words, False, _selecting(cel, matcher)
+        yield words, False, _selecting(cel, case.matcher)
     if wanted.requests:
         amounts = ", ".join(f"{name} {amount}" for name, amount in wanted.requests.items())
         capacities = {name: parse_quantity(amount) for name, amount in wanted.requests.items()}
@@ -253,11 +230,11 @@ def _tests(
         yield words, False, lambda placed: _size(wanted, placed)
     words = Said("are healthy or tolerated", Step.TAINTS)
     yield words, True, lambda placed: _taints(wanted, placed)
-    pools = {pool.id: pool for near in around.pools.values() for pool in near}
+    pools = {pool.id: pool for near in case.pools.values() for pool in near}
     words = Said("are free", Step.FREE)
     if wanted.admin:
         words = Said("have counters and shares left", Step.LEFT)
-    yield words, True, lambda placed: _holders(wanted, placed, around, pools)
+    yield words, True, lambda placed: _holders(wanted, placed, case, pools)
 
 
 def _selecting(cel: Cel, matcher: Matcher) -> _Test:
@@ -332,19 +309,19 @@ def _owners(held: Iterable[Allotment]) -> dict[str, Allotment]:
 def _holders(
     wanted: Wanted,
     placed: PlacedDevice,
-    around: Surroundings,
+    case: Case,
     pools: Mapping[PoolId, NodePool],
 ) -> Said | None:
     """Who has the device, or what it would need of shares and counters.
 
     Schedulers count those for admin access too (`allocateDevice` of Kubernetes 1.36.3 and 1.37.1).
     """
-    owners = _owners(around.held.get(placed.id, ()))
+    owners = _owners(case.held.get(placed.id, ()))
     words, holders = " and ".join(owners), list(owners.values())
-    if placed.id in around.taken.whole and not wanted.admin:
+    if placed.id in case.taken.whole and not wanted.admin:
         return Said(f"are held by {words}", Lost.HELD, holders=holders)
     share = share_of(placed.device, wanted.requests)
-    in_use = around.taken.shared.get(placed.id, {})
+    in_use = case.taken.shared.get(placed.id, {})
     if share is not None and not fits(placed.device, share, in_use):
         left = {
             name: parse_quantity(one.value) - in_use.get(name, Fraction(0))
@@ -357,14 +334,14 @@ def _holders(
         )
         text = f"have too little left ({amounts}) beside {words}"
         return Said(text, Lost.SHARE_SMALL, left=left, holders=holders)
-    if placed.id in around.taken.shared:
+    if placed.id in case.taken.shared:
         return None
-    return _counters(placed, pools[placed.pool], around)
+    return _counters(placed, pools[placed.pool], case)
 
 
-def _counters(placed: PlacedDevice, pool: NodePool, around: Surroundings) -> Said | None:
-    takers = pool.takers(placed, around.taken)
-    owners = _owners(one for other in takers for one in around.held.get(other.id, ()))
+def _counters(placed: PlacedDevice, pool: NodePool, case: Case) -> Said | None:
+    takers = pool.takers(placed, case.taken)
+    owners = _owners(one for other in takers for one in case.held.get(other.id, ()))
     if not owners:
         return None
     text = f"need what {' and '.join(owners)} has of the same counters"
@@ -390,16 +367,6 @@ def ask_words(wanted: Wanted) -> str:
     if wanted.count is None:
         return f"all matching devices of class {wanted.class_name} on a node"
     return f"{counted(wanted.count, 'device')} of class {wanted.class_name}"
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 device`, `2 devices`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def event_words(event: Event) -> str:
-    """`Warning FailedScheduling: 0/3 nodes are available`."""
-    return " ".join(filter(None, (event.type, f"{event.reason}:", event.message)))
 
 
 def names_of(devices: Iterable[DeviceId]) -> str:
@@ -487,13 +454,3 @@ def _left(step: FunnelStep, wanted: Wanted) -> str:
 def _is_near_miss(step: FunnelStep) -> bool:
     """Whether what the step takes away had the right class, and was on a node for the pod."""
     return step.words.code not in {Step.CLASS, Step.NODES}
-
-
-def no_node_said(barred: Mapping[str, Said]) -> Said:
-    """That no node takes the pod, given why each does not."""
-    if not barred:
-        return Said("there is no node", Why.NO_NODE)
-    why = [f"{node} {reason}" for node, reason in barred.items()]
-    more = f"; and {counted(len(why) - 3, 'more node')}" if len(why) > 3 else ""
-    text = "no node takes the pod: " + "; ".join(why[:3]) + more
-    return Said(text, Why.NO_NODE_TAKES_POD)

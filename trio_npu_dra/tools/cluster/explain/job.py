@@ -10,18 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trio_npu_dra.ascend import fact_names
-from trio_npu_dra.kit.api.objects import AllocationResult, DeviceAllocation, ObjectMeta
+from trio_npu_dra.kit.api.objects import AllocationResult, DeviceAllocation
+from trio_npu_dra.tools.cluster.cel import Undecided
 from trio_npu_dra.tools.cluster.cel.selector import Decide, matches
-from trio_npu_dra.tools.cluster.explain.answer import Case, Explanation, explain_pod
+from trio_npu_dra.tools.cluster.explain.answer import Explanation, explain_pod
 from trio_npu_dra.tools.cluster.explain.case import (
+    ClassMissing,
     Matcher,
+    case_of,
     claims_of,
     class_of,
     not_weighed,
     requested,
 )
-from trio_npu_dra.tools.cluster.explain.funnel import counted
-from trio_npu_dra.tools.cluster.explain.search import Given
+from trio_npu_dra.tools.cluster.explain.search import Given, first
 from trio_npu_dra.tools.cluster.fleet import NodeRow, fleet
 from trio_npu_dra.tools.cluster.inventory import ClusterView
 from trio_npu_dra.tools.cluster.objects import (
@@ -34,7 +36,7 @@ from trio_npu_dra.tools.cluster.objects import (
     SelectorTerm,
 )
 from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node, quantity_words
-from trio_npu_dra.tools.cluster.said import Action, Outcome, Said, Why
+from trio_npu_dra.tools.cluster.said import Action, Outcome, Said, Why, counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,34 +201,32 @@ def _with_placed(
     named = claims_of(pod, view)
     if named.problem:
         return None
-    case = Case(pod, tuple(named.claims.values()), view, matcher, pools)
-    if (found := case.first()) is None:
+    try:
+        case = case_of(pod, tuple(named.claims.values()), view, matcher, pools)
+    except (ClassMissing, Undecided):
+        return None
+    if (found := first(case)) is None:
         return None
     node, given = found
     placed = pod.model_copy(update={"spec": pod.spec.model_copy(update={"node_name": node})})
-    by_claim: dict[str, list[Given]] = {}
+    by_claim: dict[int, list[Given]] = {}
     for one in given:
-        by_claim.setdefault(one.claim, []).append(one)
+        by_claim.setdefault(one.number, []).append(one)
     claims = {claim.title: claim for claim in view.claims}
-    for title, of_claim in by_claim.items():
-        claims[title] = _allocated(claims.get(title) or _made(title), node, of_claim)
+    for number, of_claim in by_claim.items():
+        claim = case.asked[node][number].claim
+        claims[claim.title] = _allocated(claim, node, of_claim)
     return replace(view, pods=(*(view.pods or ()), placed), claims=tuple(claims.values()))
-
-
-def _made(title: str) -> Claim:
-    """The claim that the scheduler makes for extended resources."""
-    namespace, _, name = title.partition("/")
-    return Claim(metadata=ObjectMeta(namespace=namespace, name=name))
 
 
 def _allocated(claim: Claim, node: str, given: Iterable[Given]) -> Claim:
     results = tuple(
         AllocationResult(
-            request=one.request,
-            driver=one.device.driver,
-            pool=one.device.pool,
-            device=one.device.name,
-            admin_access=one.admin,
+            request=one.wanted.title,
+            driver=one.placed.id.driver,
+            pool=one.placed.id.pool,
+            device=one.placed.id.name,
+            admin_access=one.wanted.admin,
             share_id=None if one.share is None else "planned",
             consumed_capacity={
                 name: quantity_words(amount) for name, amount in (one.share or {}).items()

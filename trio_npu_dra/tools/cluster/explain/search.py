@@ -12,19 +12,23 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
+from typing import Final
 
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
-from trio_npu_dra.tools.cluster.explain.case import RESULTS_LIMIT, Rule, Wanted, WantedClaim
-from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice, Taken
-from trio_npu_dra.tools.cluster.objects import BLOCKING, tolerated
-from trio_npu_dra.tools.cluster.pools import CounterKey, NodePool, consumed, fits, share_of
-from trio_npu_dra.tools.cluster.said import Said, SaidError, Why
+from trio_npu_dra.tools.cluster.explain.case import RESULTS_LIMIT, Case, Wanted, WantedClaim
+from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice
+from trio_npu_dra.tools.cluster.objects import BLOCKING, DeviceConstraint, tolerated
+from trio_npu_dra.tools.cluster.pools import CounterKey, consumed, fits, share_of
+from trio_npu_dra.tools.cluster.said import Outcome, Said, SaidError, Why
 
+_STRICT_SINCE: Final = 36
+"""The minor version of Kubernetes from which nothing is allocated from flawed pools."""
+_AS_KNOWN_SINCE: Final = 37
+"""That from which a distinctAttribute compares all devices of a request with each other."""
 STEPS_LIMIT = 50_000
 """Devices that one search tries at most, which takes about a second."""
 
-Selects = Callable[[Wanted, PlacedDevice], bool]
-"""Whether the selectors of a request admit a device; may raise `SelectorFails`, `Undecided`."""
+TOO_MUCH = Said("there are too many combinations of devices to try", Why.TOO_MANY)
 Value = tuple[str, str | int | bool]
 
 
@@ -36,25 +40,23 @@ class AllRefused(SaidError):
     """The scheduler gives up on the pod, because a request for all devices cannot be served."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """One device for one request.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOutlook:
+    """What one node can do.
 
     Attributes:
-        claim: `namespace/name`.
-        share: What it takes of capacities, if the device can be given several times.
-        admin: Whether it only looks on.
+        outcome: `FREE`, `WAITS`, `FAILS` or `UNDECIDED`.
+        why: Of an error, or of what is not decided.
+        given: The first allocation that fits.
     """
 
-    claim: str
-    request: str
-    device: DeviceId
-    share: Mapping[str, Fraction] | None = None
-    admin: bool = False
+    outcome: Outcome
+    why: Said | None = None
+    given: tuple[Given, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class Given:
     """A device that the search has handed out.
 
     Attributes:
@@ -70,27 +72,88 @@ class _Entry:
     charged: bool
 
 
+def look(case: Case, node: str) -> NodeOutlook:
+    """What a node can do for the claims that are asked of it."""
+    return _older(case, node) or outlook(case, node, case.asked[node])
+
+
+def first(case: Case) -> tuple[str, tuple[Given, ...]] | None:
+    """The first node that can serve it, and with which devices; None if none can.
+
+    None also where it is not decided, and where the scheduler fails.
+    """
+    for node in case.open:
+        found = look(case, node)
+        if found.outcome is Outcome.FREE:
+            return node, found.given
+        if found.outcome is not Outcome.WAITS:
+            return None
+    return None
+
+
+def _older(case: Case, node: str) -> NodeOutlook | None:
+    """What older schedulers do in another way than is known here; None if that is nothing."""
+    minor = case.minor
+    if minor is None or minor >= _AS_KNOWN_SINCE:
+        return None
+    why: str = ""
+    flawed = [problem for pool in case.pools[node] if (problem := pool.problem)]
+    if flawed and minor < _STRICT_SINCE:
+        why = flawed[0]
+    for claim in case.asked[node]:
+        several = [one for choices in claim.requests for one in choices if one.count != 1]
+        if any(rule.distinct and _binds(rule, one) for rule in claim.rules for one in several):
+            why = f"claim {claim.title} has a distinctAttribute for several devices of a request"
+    if not why:
+        return None
+    why += f", and what a scheduler of Kubernetes 1.{minor} makes of that is not known here"
+    older = Said(why, Why.OLDER_SCHEDULER, minor=minor)
+    return NodeOutlook(outcome=Outcome.UNDECIDED, why=older)
+
+
+def outlook(
+    case: Case, node: str, claims: Sequence[WantedClaim], *, ignore_taints: bool = False
+) -> NodeOutlook:
+    """Search a node for an allocation of these claims."""
+    try:
+        given = Search(case, node, claims, ignore_taints=ignore_taints).run()
+    except AllRefused as error:
+        return NodeOutlook(outcome=Outcome.FAILS, why=error.said)
+    except SelectorFails as error:
+        why = Said(str(error), Why.SELECTOR_FAILS, error=str(error.__cause__))
+        return NodeOutlook(outcome=Outcome.FAILS, why=why)
+    except SearchTooLong:
+        return NodeOutlook(outcome=Outcome.UNDECIDED, why=TOO_MUCH)
+    except Undecided as error:
+        return NodeOutlook(outcome=Outcome.UNDECIDED, why=not_known(error))
+    return NodeOutlook(outcome=Outcome.WAITS if given is None else Outcome.FREE, given=given or ())
+
+
+def not_known(why: object) -> Said:
+    """That we cannot tell, and why."""
+    return Said(str(why), Why.NOT_KNOWN)
+
+
 class Search:
     """One search on one node; without taints it shows what they cost."""
 
     def __init__(
         self,
-        pools: Sequence[NodePool],
+        case: Case,
+        node: str,
         claims: Sequence[WantedClaim],
-        taken: Taken,
-        selects: Selects,
         *,
-        ignore_taints: bool = False,
+        ignore_taints: bool,
     ) -> None:
-        self._pools = pools
-        self._devices = [placed for pool in pools if not pool.flaw for placed in pool.devices]
+        self._pools = case.pools[node]
+        self._devices = [placed for pool in self._pools if not pool.flaw for placed in pool.devices]
         self._claims = claims
-        self._taken = taken
-        self._selects = selects
+        self._taken = case.taken
+        self._selects = case.matcher
         self._ignore_taints = ignore_taints
-        self._left = {pool.id: pool.left(taken) for pool in pools}
+        self._left = {pool.id: pool.left(case.taken) for pool in self._pools}
         self._all: dict[tuple[int, str], list[PlacedDevice]] = {}
-        self._given: list[_Entry] = []
+        self._given: list[Given] = []
         self._suiting: dict[tuple[int, str, DeviceId], bool] = {}
         self._failed: set[Hashable] = set()
         self._steps = 0
@@ -108,18 +171,7 @@ class Search:
             for wanted in (wanted for choices in claim.requests for wanted in choices):
                 if wanted.count is None:
                     self._all[number, wanted.title] = list(self._all_of(wanted))
-        if not self._claim(0):
-            return None
-        return tuple(
-            Given(
-                self._claims[entry.number].title,
-                entry.wanted.title,
-                entry.placed.id,
-                entry.share,
-                entry.wanted.admin,
-            )
-            for entry in self._given
-        )
+        return tuple(self._given) if self._claim(0) else None
 
     def _all_of(self, wanted: Wanted) -> Iterator[PlacedDevice]:
         for pool in self._pools:
@@ -208,7 +260,7 @@ class Search:
         is_shared = placed.device.allow_multiple_allocations
         share = share_of(placed.device, wanted.requests) if is_shared else None
         charged = self._is_charged(placed, self._given)
-        self._given.append(_Entry(number, wanted, placed, share, charged))
+        self._given.append(Given(number, wanted, placed, share, charged))
         return True
 
     def _is_in_use(self, number: int, wanted: Wanted, placed: PlacedDevice) -> bool:
@@ -232,7 +284,7 @@ class Search:
             self._suiting[key] = self._selects(wanted, placed) and self._suffices(wanted, placed)
         return self._suiting[key]
 
-    def _suffices(self, wanted: Wanted, placed: PlacedDevice, given: Sequence[_Entry] = ()) -> bool:
+    def _suffices(self, wanted: Wanted, placed: PlacedDevice, given: Sequence[Given] = ()) -> bool:
         """Whether enough of a device is left after others were given, and its taints tolerated."""
         share = share_of(placed.device, wanted.requests)
         return (
@@ -242,14 +294,14 @@ class Search:
             and (self._ignore_taints or tolerates(wanted, placed))
         )
 
-    def _is_charged(self, placed: PlacedDevice, given: Sequence[_Entry]) -> bool:
+    def _is_charged(self, placed: PlacedDevice, given: Sequence[Given]) -> bool:
         """Whether the next to get a device takes from counters: of several shares the first."""
         return not placed.device.allow_multiple_allocations or not (
             placed.id in self._taken.shared
             or any(entry.placed == placed and entry.share is not None for entry in given)
         )
 
-    def _in_shares(self, placed: PlacedDevice, given: Sequence[_Entry]) -> Mapping[str, Fraction]:
+    def _in_shares(self, placed: PlacedDevice, given: Sequence[Given]) -> Mapping[str, Fraction]:
         sums = dict(self._taken.shared.get(placed.id, {}))
         for entry in given:
             if entry.placed == placed:
@@ -257,7 +309,7 @@ class Search:
                     sums[name] = sums.get(name, Fraction(0)) + amount
         return sums
 
-    def _counters_suffice(self, placed: PlacedDevice, given: Sequence[_Entry]) -> bool:
+    def _counters_suffice(self, placed: PlacedDevice, given: Sequence[Given]) -> bool:
         """Whether all counters of the pool suffice: one that is overdrawn blocks all of it."""
         if not placed.device.consumes_counters:
             return True
@@ -270,8 +322,10 @@ class Search:
         _subtract(left, placed)
         return all(amount >= 0 for amount in left.values())
 
-    def _agrees(self, rule: Rule, number: int, wanted: Wanted, placed: PlacedDevice) -> bool:
-        if not rule.is_about(wanted):
+    def _agrees(
+        self, rule: DeviceConstraint, number: int, wanted: Wanted, placed: PlacedDevice
+    ) -> bool:
+        if not _binds(rule, wanted):
             return True
         value = value_of(rule.attribute, placed)
         if value is None:
@@ -279,7 +333,7 @@ class Search:
         others = (
             value_of(rule.attribute, entry.placed)
             for entry in self._given
-            if entry.number == number and rule.is_about(entry.wanted)
+            if entry.number == number and _binds(rule, entry.wanted)
         )
         return all((other == value) is not rule.distinct for other in others)
 
@@ -294,7 +348,7 @@ class Search:
                     entry.wanted.admin,
                     entry.wanted is wanted,
                     frozenset((entry.share or {}).items()),
-                    entry.number == number and tuple(rule.is_about(entry.wanted) for rule in rules),
+                    entry.number == number and tuple(_binds(rule, entry.wanted) for rule in rules),
                 ),
             )
             for entry in self._given
@@ -361,6 +415,10 @@ def value_of(attribute: str, placed: PlacedDevice) -> Value | None:
         raise Undecided(f"the attribute {attribute} of {placed.id.name} is a list")
     kind = "version" if found.version is not None else type(found.value).__name__
     return kind, found.value
+
+
+def _binds(rule: DeviceConstraint, wanted: Wanted) -> bool:
+    return rule.is_about(wanted.name, wanted.title)
 
 
 def _subtract(left: dict[CounterKey, Fraction], placed: PlacedDevice) -> None:
