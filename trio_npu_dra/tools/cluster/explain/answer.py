@@ -308,9 +308,9 @@ def _no_node_said(barred: Mapping[str, Said]) -> Said:
 def _together_said(case: Case) -> Said:
     """The reason: a constraint, a device that is wanted twice, or too little of something."""
     rules = [(claim, rule) for claim in case.claims for rule in claim.rules]
-    unbound = [replace(claim, rules=()) for claim in case.claims]
+    unbound = case.asking(*(replace(claim, rules=()) for claim in case.claims))
     for node in case.open if rules else ():
-        found = outlook(case, node, unbound)
+        found = outlook(unbound, node)
         if found.outcome is Outcome.UNDECIDED and found.why is not None:
             return found.why
         if found.outcome is Outcome.FREE:
@@ -327,7 +327,7 @@ def _together_said(case: Case) -> Said:
         "no node has enough free devices, counters or shares for all of them together",
         Why.FEW_TOGETHER,
     )
-    if any(_collide(case, node, unbound) for node in case.open):
+    if any(_collide(unbound, node) for node in case.open):
         why = Said(
             "some want the same device, and a claim cannot have a device twice, not even with "
             "admin access",
@@ -336,20 +336,20 @@ def _together_said(case: Case) -> Said:
     return why.within(f"each of its {asked} could be served by itself, but {why}")
 
 
-def _collide(case: Case, node: str, claims: Sequence[WantedClaim]) -> bool:
+def _collide(case: Case, node: str) -> bool:
     """Whether requests with admin access, which need nothing free, are in the way of others."""
     parts = [
-        [replace(claim, requests=(choices,))]
-        for claim in claims
+        case.asking(replace(claim, requests=(choices,)))
+        for claim in case.claims
         for choices in claim.requests
         if choices[0].admin
     ]
-    others = [
+    others = (
         replace(claim, requests=tuple(one for one in claim.requests if not one[0].admin))
-        for claim in claims
-    ]
+        for claim in case.claims
+    )
     return bool(parts) and all(
-        outlook(case, node, part).outcome is Outcome.FREE for part in (others, *parts)
+        outlook(part, node).outcome is Outcome.FREE for part in (case.asking(*others), *parts)
     )
 
 
@@ -407,7 +407,7 @@ def _placed(
     lacking = [
         Said(f"claim {one.title} is not allocated", Why.CLAIM_NOT_ALLOCATED, claim=one.title)
         for one in claims
-        if not _has(one)
+        if one.status.allocation is None
     ]
     if why := found.missing or next(iter(lacking), None):
         sentence = why.within(f"{place}, and the kubelet does not start it: {why}")
@@ -446,10 +446,6 @@ def _started(place: str, pod: Pod, view: ClusterView) -> Said:
         return Said(text, Why.DOES_NOT_START, node=node, event=warnings[-1].reason)
     text = f"{place}; its devices are being prepared and its containers started"
     return Said(text, Why.STARTING, node=node)
-
-
-def _has(claim: Claim) -> bool:
-    return claim.status.allocation is not None
 
 
 def _is_of_kubelet(event: Event) -> bool:
@@ -519,7 +515,7 @@ class Helps:
     """Tries what would make an allocation possible, one change at a time."""
 
     def __init__(self, case: Case) -> None:
-        self._case = case
+        self._case = case.asking(*case.claims)
         self._open = case.open[:_NODES_TRIED]
         self._endless = 0  # searches that found no end
 
@@ -533,20 +529,12 @@ class Helps:
             *islice(self._released(), 3),
         )
 
-    def _is_free(
-        self,
-        nodes: Iterable[str],
-        claims: Sequence[WantedClaim] = (),
-        *,
-        case: Case | None = None,
-        ignore_taints: bool = False,
-    ) -> str:
-        """The first node that could give it; empty if none could."""
-        for node in nodes:
+    def _first(self, case: Case, nodes: Iterable[str] | None = None) -> str:
+        """The first node that could serve this case; empty if none could."""
+        for node in self._open if nodes is None else nodes:
             if self._endless == _ENDLESS_TRIED:  # each takes a second
                 break
-            asked = claims or self._case.claims
-            found = outlook(case or self._case, node, asked, ignore_taints=ignore_taints)
+            found = outlook(case, node)
             if found.outcome is Outcome.FREE:
                 return node
             self._endless += found.why == TOO_MUCH
@@ -563,14 +551,13 @@ class Helps:
         useful = near[:_HOLDERS_TRIED]
         is_any = False
         for one in useful:
-            node = self._is_free(self._open, case=self._case.without({one.claim.title}))
-            if node:
+            if node := self._first(self._case.without({one.claim.title})):
                 is_any = True
                 yield _end_of(one, node)
         used = {one.claim.title for one in useful if one.users}
         everyone = {one.claim.title for one in useful}
         for claims, rest in ((used, ""), (everyone, ", and those that no pod uses are deleted")):
-            if not is_any and (node := self._is_free(self._open, case=self._case.without(claims))):
+            if not is_any and (node := self._first(self._case.without(claims))):
                 text = f"when the pods of several claims on {node} end{rest}"
                 yield Said(text, Action.CLAIMS_END, node=node)
                 break
@@ -579,12 +566,15 @@ class Helps:
         """Whether it holds a device that one of the requests could have."""
         return any(pool.id == one.id[:2] for node in self._open for pool in self._case.pools[node])
 
-    def _with(self, claim: WantedClaim, **changes: Any) -> list[WantedClaim]:
-        """The claims with one of them changed."""
-        return [replace(one, **changes) if one is claim else one for one in self._case.claims]
+    def _with(self, claim: WantedClaim, **changes: Any) -> Case:
+        """The case with one of its claims changed."""
+        claims = self._case.claims
+        return self._case.asking(
+            *(replace(one, **changes) if one is claim else one for one in claims)
+        )
 
     def _tolerated(self) -> Iterator[Said]:
-        if node := self._is_free(self._open, ignore_taints=True):
+        if node := self._first(replace(self._case, ignore_taints=True)):
             text = f"tolerations of the devices' taints on {node}, or their recovery"
             yield Said(text, Action.TOLERATE, node=node)
 
@@ -592,7 +582,7 @@ class Helps:
         for claim in self._case.claims:
             for rule in claim.rules:
                 rest = tuple(one for one in claim.rules if one is not rule)
-                if node := self._is_free(self._open, self._with(claim, rules=rest)):
+                if node := self._first(self._with(claim, rules=rest)):
                     yield Said(
                         f"claim {claim.title} without {rule.words}, on {node}",
                         Action.DROP_CONSTRAINT,
@@ -603,7 +593,7 @@ class Helps:
 
     def _unbarred(self) -> Iterator[Said]:
         for node, why in islice(self._case.barred.items(), _NODES_TRIED):
-            if node in self._case.pools and self._is_free([node]):
+            if node in self._case.pools and self._first(self._case, [node]):
                 text = f"{node} has what it asks for, but {why}"
                 yield Said(text, Action.OPEN_NODE, node=node, obstacles=why.facts["obstacles"])
 
@@ -616,7 +606,7 @@ class Helps:
                 for count in range(most, 0, -1):
                     less = (replace(wanted, count=count),)
                     requests = (*claim.requests[:at], less, *claim.requests[at + 1 :])
-                    if node := self._is_free(self._open, self._with(claim, requests=requests)):
+                    if node := self._first(self._with(claim, requests=requests)):
                         yield Said(
                             f"{count} instead of {wanted.count} for request {wanted.title} of "
                             f"{claim.title}, on {node}",

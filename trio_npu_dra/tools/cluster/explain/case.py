@@ -474,6 +474,7 @@ class Case:
         taken: The devices in use.
         matcher: What holds selectors against devices.
         minor: The N of Kubernetes 1.N; None if unknown.
+        ignore_taints: Whether all taints of devices count as tolerated.
     """
 
     asked: Mapping[str, tuple[WantedClaim, ...]]
@@ -483,6 +484,7 @@ class Case:
     taken: Taken
     matcher: Matcher
     minor: int | None
+    ignore_taints: bool = False
 
     @property
     def claims(self) -> tuple[WantedClaim, ...]:
@@ -493,6 +495,10 @@ class Case:
     def open(self) -> tuple[str, ...]:
         """The nodes that take the pod."""
         return tuple(node for node in self.pools if node not in self.barred)
+
+    def asking(self, *claims: WantedClaim) -> Case:
+        """The case with these claims instead, on all nodes."""
+        return replace(self, asked=dict.fromkeys(self.asked, claims))
 
     def without(self, claims: Collection[str]) -> Case:
         """The case once these claims, by their titles, have ended."""

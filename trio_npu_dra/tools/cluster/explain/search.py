@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import Final
 
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
-from trio_npu_dra.tools.cluster.explain.case import RESULTS_LIMIT, Case, Wanted, WantedClaim
+from trio_npu_dra.tools.cluster.explain.case import RESULTS_LIMIT, Case, Wanted
 from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice
 from trio_npu_dra.tools.cluster.objects import BLOCKING, DeviceConstraint, tolerated
 from trio_npu_dra.tools.cluster.pools import CounterKey, consumed, fits, share_of
@@ -74,7 +74,7 @@ class Given:
 
 def look(case: Case, node: str) -> NodeOutlook:
     """What a node can do for the claims that are asked of it."""
-    return _older(case, node) or outlook(case, node, case.asked[node])
+    return _older(case, node) or outlook(case, node)
 
 
 def first(case: Case) -> tuple[str, tuple[Given, ...]] | None:
@@ -111,12 +111,10 @@ def _older(case: Case, node: str) -> NodeOutlook | None:
     return NodeOutlook(outcome=Outcome.UNDECIDED, why=older)
 
 
-def outlook(
-    case: Case, node: str, claims: Sequence[WantedClaim], *, ignore_taints: bool = False
-) -> NodeOutlook:
-    """Search a node for an allocation of these claims."""
+def outlook(case: Case, node: str) -> NodeOutlook:
+    """Search a node for an allocation."""
     try:
-        given = Search(case, node, claims, ignore_taints=ignore_taints).run()
+        given = Search(case, node).run()
     except AllRefused as error:
         return NodeOutlook(outcome=Outcome.FAILS, why=error.said)
     except SelectorFails as error:
@@ -137,20 +135,13 @@ def not_known(why: object) -> Said:
 class Search:
     """One search on one node; without taints it shows what they cost."""
 
-    def __init__(
-        self,
-        case: Case,
-        node: str,
-        claims: Sequence[WantedClaim],
-        *,
-        ignore_taints: bool,
-    ) -> None:
+    def __init__(self, case: Case, node: str) -> None:
         self._pools = case.pools[node]
         self._devices = [placed for pool in self._pools if not pool.flaw for placed in pool.devices]
-        self._claims = claims
+        self._claims = case.asked[node]
         self._taken = case.taken
         self._selects = case.matcher
-        self._ignore_taints = ignore_taints
+        self._ignore_taints = case.ignore_taints
         self._left = {pool.id: pool.left(case.taken) for pool in self._pools}
         self._all: dict[tuple[int, str], list[PlacedDevice]] = {}
         self._given: list[Given] = []
