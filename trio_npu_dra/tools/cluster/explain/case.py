@@ -27,6 +27,7 @@ from trio_npu_dra.tools.cluster.inventory import (
 )
 from trio_npu_dra.tools.cluster.objects import (
     BLOCKING,
+    AnyDevice,
     Claim,
     Container,
     DeviceClaim,
@@ -88,6 +89,14 @@ class Wanted:
     def title(self) -> str:
         """`npu`, or `npu/large` for a subrequest."""
         return f"{self.name}/{self.sub}" if self.sub else self.name
+
+    def untolerated(self, device: AnyDevice) -> list[DeviceTaint]:
+        """The taints of a device that keep it away."""
+        return [
+            taint
+            for taint in device.taints
+            if taint.effect in BLOCKING and not tolerated(taint, self.tolerations)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -11,9 +12,8 @@ from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.cel.selector import names_in
 from trio_npu_dra.tools.cluster.explain.case import Case, Cel, Matcher, Wanted
-from trio_npu_dra.tools.cluster.explain.search import tolerates
 from trio_npu_dra.tools.cluster.inventory import Allotment, DeviceId, PlacedDevice, PoolId
-from trio_npu_dra.tools.cluster.objects import BLOCKING, taint_words, tolerated
+from trio_npu_dra.tools.cluster.objects import taint_words
 from trio_npu_dra.tools.cluster.pools import NodePool, fits, quantity_words, share_of
 from trio_npu_dra.tools.cluster.said import Code, Lost, Said, Step, Why, counted, few
 
@@ -39,7 +39,6 @@ class FunnelStep:
         words: Said of the devices that are left: `match the class npu.huawei.com`.
         left: How many there are.
         most: How many of them one node can have.
-        node: The node that can have most of them.
         enough: Whether some node can still have what the request wants.
         undecided: Why some of them are left only because we cannot tell; empty if none are.
         losses: The devices that the step removes, the largest part first.
@@ -48,7 +47,6 @@ class FunnelStep:
     words: Said
     left: int
     most: int
-    node: str
     enough: bool
     undecided: str = ""
     losses: tuple[Loss, ...]
@@ -86,54 +84,33 @@ class Funnel:
         return next((step.undecided for step in steps if step.undecided), "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """How many devices one node must have.
-
-    Attributes:
-        count: How many devices; None for all.
-        seen_by: The nodes that can have each device.
-        everything: What all are, once selectors have said so.
-    """
-
-    count: int | None
-    seen_by: Mapping[DeviceId, Sequence[str]]
-    everything: tuple[DeviceId, ...] = ()
-
-
 _Test = Callable[[PlacedDevice], Said | None]
 """Why a device does not pass; None if it passes."""
 
 
 def funnel(wanted: Wanted, case: Case) -> Funnel:
     """Hold a request against all devices."""
-    sees = {
-        node: [placed for pool in pools if not pool.flaw for placed in pool.devices]
-        for node, pools in case.pools.items()
-    }
-    left = {placed.id: placed for devices in sees.values() for placed in devices}
+    left: dict[DeviceId, PlacedDevice] = {}
     seen_by: dict[DeviceId, list[str]] = {}
-    for node, devices in sees.items():
-        for placed in devices:
-            seen_by.setdefault(placed.id, []).append(node)
-    need = _Need(wanted.count, seen_by)
-    flaws = {
-        problem: [placed.id for placed in pool.devices]
-        for pools in case.pools.values()
-        for pool in pools
-        if (problem := pool.problem)
-    }
-    steps = [_step(Said("are published", Step.PUBLISHED), left, need, dict(sorted(flaws.items())))]
-    for at, (words, is_about_state, test) in enumerate(_tests(wanted, case)):
-        if left and at == len(wanted.class_selectors):
-            step, need = _on_nodes(left, need, case.barred)
-            steps.append(step)
+    losses: dict[Said, list[DeviceId]] = {}
+    for node, pools in case.pools.items():
+        for pool in pools:
+            if problem := pool.problem:
+                losses[problem] = [placed.id for placed in pool.devices]
+                continue
+            for placed in pool.devices:
+                left[placed.id] = placed
+                seen_by.setdefault(placed.id, []).append(node)
+    need = {} if wanted.count is None else dict.fromkeys(case.pools, wanted.count)
+    words = Said("are published", Step.PUBLISHED)
+    steps = [_step(words, left, dict(sorted(losses.items())), seen_by, need)]
+    for words, is_about_state, test in _tests(wanted, case, seen_by):
         if not left:
             break
-        if is_about_state and wanted.count is None and not need.everything:
-            need = _Need(None, need.seen_by, tuple(left))
+        if is_about_state and not need:  # a request for all devices: those that selectors admit
+            need = Counter(node for device in left for node in seen_by[device])
         losses, undecided = _tested(left, test)
-        step = _step(words, left, need, losses)
+        step = _step(words, left, losses, seen_by, need)
         if undecided:
             may = words.within(f"may {words.replace('are ', 'be ', 1)}")
             step = replace(step, words=may, undecided=undecided)
@@ -143,7 +120,7 @@ def funnel(wanted: Wanted, case: Case) -> Funnel:
 
 def _tested(
     left: dict[DeviceId, PlacedDevice], test: _Test
-) -> tuple[Mapping[Said, Sequence[DeviceId]], str]:
+) -> tuple[dict[Said, list[DeviceId]], str]:
     """Take away what does not pass; returns that, and why it is not known of others."""
     losses: dict[Said, list[DeviceId]] = {}
     undecided = ""
@@ -159,66 +136,35 @@ def _tested(
     return losses, undecided
 
 
-def _on_nodes(
-    left: dict[DeviceId, PlacedDevice], need: _Need, barred: Mapping[str, Said]
-) -> tuple[FunnelStep, _Need]:
-    """What is on nodes that take the pod, and what later steps need on these."""
-    open_to = {
-        device: [node for node in need.seen_by[device] if node not in barred] for device in left
-    }
-    losses: dict[Said, list[DeviceId]] = {}
-    for device, nodes in open_to.items():
-        if not nodes:
-            node = need.seen_by[device][0]
-            why = barred[node].within(f"are on {node}, which {barred[node]}")
-            losses.setdefault(why, []).append(device)
-            del left[device]
-    here = _Need(need.count, open_to)
-    return _step(Said("are on nodes that take the pod", Step.NODES), left, here, losses), here
-
-
 def _step(
     words: Said,
-    left: Iterable[DeviceId],
-    need: _Need,
+    left: Collection[DeviceId],
     losses: Mapping[Said, Sequence[DeviceId]],
+    seen_by: Mapping[DeviceId, Sequence[str]],
+    need: Mapping[str, int],
 ) -> FunnelStep:
-    remaining = tuple(left)
-    counts = _counts(remaining, need.seen_by)
-    needed = _counts(need.everything, need.seen_by)
-    best = max(counts, key=lambda node: counts[node], default="")
-    enough = any(
-        count >= (needed.get(node, 1) if need.count is None else need.count)
-        for node, count in counts.items()
-    )
+    """A step; *need* is how many devices a node must have, one if it is absent."""
+    counts = Counter(node for device in left for node in seen_by[device])
     found = [Loss(why=why, devices=tuple(devices)) for why, devices in losses.items()]
-    found.sort(key=lambda loss: -len(loss.devices))
     return FunnelStep(
         words=words,
-        left=len(remaining),
-        most=counts.get(best, 0),
-        node=best,
-        enough=enough,
-        losses=tuple(found),
+        left=len(left),
+        most=max(counts.values(), default=0),
+        enough=any(count >= need.get(node, 1) for node, count in counts.items()),
+        losses=tuple(sorted(found, key=lambda loss: -len(loss.devices))),
     )
 
 
-def _counts(
-    devices: Iterable[DeviceId], seen_by: Mapping[DeviceId, Sequence[str]]
-) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for device in devices:
-        for node in seen_by.get(device, ()):
-            counts[node] = counts.get(node, 0) + 1
-    return counts
-
-
-def _tests(wanted: Wanted, case: Case) -> Iterator[tuple[Said, bool, _Test]]:
+def _tests(
+    wanted: Wanted, case: Case, seen_by: dict[DeviceId, list[str]]
+) -> Iterator[tuple[Said, bool, _Test]]:
     """The steps: words, whether the step is about what may change, and the test."""
     for cel in wanted.class_selectors:
         name = wanted.class_name
         words = Said(f"are of class {name}", Step.CLASS, deviceClass=name)
         yield words, False, _selecting(cel, case.matcher)
+    words = Said("are on nodes that take the pod", Step.NODES)
+    yield words, False, lambda placed: _on_node(placed, case.barred, seen_by)
     for cel in wanted.selectors:
         expression = " ".join(cel.expression.split())
         words = Said(f"match {expression}", Step.SELECTOR, expression=expression)
@@ -237,6 +183,17 @@ def _tests(wanted: Wanted, case: Case) -> Iterator[tuple[Said, bool, _Test]]:
     yield words, True, lambda placed: _holders(wanted, placed, case, pools)
 
 
+def _on_node(
+    placed: PlacedDevice, barred: Mapping[str, Said], seen_by: dict[DeviceId, list[str]]
+) -> Said | None:
+    """Whether a node that takes the pod has it; later steps count it on those alone."""
+    first, *_ = nodes = seen_by[placed.id]
+    seen_by[placed.id] = [node for node in nodes if node not in barred]
+    if seen_by[placed.id]:
+        return None
+    return barred[first].within(f"are on {first}, which {barred[first]}")
+
+
 def _selecting(cel: Cel, matcher: Matcher) -> _Test:
     names = names_in(cel.expression)
 
@@ -252,12 +209,11 @@ def _selecting(cel: Cel, matcher: Matcher) -> _Test:
 
 def _facts(placed: PlacedDevice, names: frozenset[str]) -> Said:
     """The facts of a device that a selector names."""
-    device = placed.device
-    known: dict[str, Any] = {
-        **{name.rpartition("/")[2]: one.value for name, one in device.attributes.items()},
-        **{name.rpartition("/")[2]: one.value for name, one in device.capacity.items()},
+    facts: dict[str, Any] = {
+        name.rpartition("/")[2]: one.value for name, one in placed.device.attributes.items()
     }
-    values = {name: value for name, value in sorted(known.items()) if name in names}
+    amounts = {name.rpartition("/")[2]: one.value for name, one in placed.device.capacity.items()}
+    values = {name: fact for name, fact in sorted((facts | amounts).items()) if name in names}
     if "driver" in names and not values:
         values = {"driver": placed.id.driver}
     found = [
@@ -265,10 +221,7 @@ def _facts(placed: PlacedDevice, names: frozenset[str]) -> Said:
         for name, value in values.items()
     ]
     text = f"have {', '.join(found)}" if found else "do not"
-    amounts = {
-        name.rpartition("/")[2]: parse_quantity(one.value) for name, one in device.capacity.items()
-    }
-    values |= {name: amounts[name] for name in values.keys() & amounts.keys()}
+    values |= {name: parse_quantity(amounts[name]) for name in values.keys() & amounts.keys()}
     return Said(text, Lost.DIFFERS, values=values)
 
 
@@ -289,15 +242,9 @@ def _size(wanted: Wanted, placed: PlacedDevice) -> Said | None:
 
 
 def _taints(wanted: Wanted, placed: PlacedDevice) -> Said | None:
-    if tolerates(wanted, placed):
-        return None
-    kept = [
-        taint
-        for taint in placed.device.taints
-        if taint.effect in BLOCKING and not tolerated(taint, wanted.tolerations)
-    ]
-    text = f"have the taint {', '.join(map(taint_words, kept))}"
-    return Said(text, Lost.TAINTED, taints=kept)
+    taints = wanted.untolerated(placed.device)
+    text = f"have the taint {', '.join(map(taint_words, taints))}"
+    return Said(text, Lost.TAINTED, taints=taints) if taints else None
 
 
 def _owners(held: Iterable[Allotment]) -> dict[str, Allotment]:
@@ -307,10 +254,7 @@ def _owners(held: Iterable[Allotment]) -> dict[str, Allotment]:
 
 
 def _holders(
-    wanted: Wanted,
-    placed: PlacedDevice,
-    case: Case,
-    pools: Mapping[PoolId, NodePool],
+    wanted: Wanted, placed: PlacedDevice, case: Case, pools: Mapping[PoolId, NodePool]
 ) -> Said | None:
     """Who has the device, or what it would need of shares and counters.
 
@@ -336,17 +280,13 @@ def _holders(
         return Said(text, Lost.SHARE_SMALL, left=left, holders=holders)
     if placed.id in case.taken.shared:
         return None
-    return _counters(placed, pools[placed.pool], case)
-
-
-def _counters(placed: PlacedDevice, pool: NodePool, case: Case) -> Said | None:
-    takers = pool.takers(placed, case.taken)
+    takers = pools[placed.pool].takers(placed, case.taken)
     owners = _owners(one for other in takers for one in case.held.get(other.id, ()))
-    if not owners:
-        return None
     text = f"need what {' and '.join(owners)} has of the same counters"
-    return Said(text, Lost.COUNTERS_HELD, holders=list(owners.values()))
+    return Said(text, Lost.COUNTERS_HELD, holders=list(owners.values())) if owners else None
 
+
+# --- in sentences --------------------------------------------------------------------------------
 
 _LOSSES = 3
 _SHORT: dict[Code, Why] = {

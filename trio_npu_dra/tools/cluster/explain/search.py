@@ -17,7 +17,7 @@ from typing import Final
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
 from trio_npu_dra.tools.cluster.explain.case import RESULTS_LIMIT, Case, Wanted
 from trio_npu_dra.tools.cluster.inventory import DeviceId, PlacedDevice
-from trio_npu_dra.tools.cluster.objects import BLOCKING, DeviceConstraint, tolerated
+from trio_npu_dra.tools.cluster.objects import DeviceConstraint
 from trio_npu_dra.tools.cluster.pools import CounterKey, consumed, fits, share_of
 from trio_npu_dra.tools.cluster.said import Outcome, Said, SaidError, Why
 
@@ -282,7 +282,7 @@ class Search:
             share is not None
             and fits(placed.device, share, self._in_shares(placed, given))
             and (not self._is_charged(placed, given) or self._counters_suffice(placed, given))
-            and (self._ignore_taints or tolerates(wanted, placed))
+            and (self._ignore_taints or not wanted.untolerated(placed.device))
         )
 
     def _is_charged(self, placed: PlacedDevice, given: Sequence[Given]) -> bool:
@@ -380,14 +380,6 @@ class Search:
                     links.append(((number, at, value), None))
                 facts.append(value is None if rule.distinct else value)
         return Traits(facts=tuple(facts), links=tuple(links))
-
-
-def tolerates(wanted: Wanted, placed: PlacedDevice) -> bool:
-    """Whether a request tolerates the taints of a device."""
-    return all(
-        taint.effect not in BLOCKING or tolerated(taint, wanted.tolerations)
-        for taint in placed.device.taints
-    )
 
 
 def value_of(attribute: str, placed: PlacedDevice) -> Value | None:
