@@ -74,6 +74,11 @@ class Container(pods.Container):
 
     restart_policy: str | None = None
 
+    @property
+    def asked(self) -> Mapping[str, str]:
+        """Its requests; a limit without a request is one."""
+        return {**self.resources.limits, **self.resources.requests}
+
 
 class NodeAffinity(ApiModel):
     """affinity.nodeAffinity, without what is only preferred."""
@@ -258,10 +263,6 @@ class DeviceConstraint(ApiModel):
         """`matchAttribute npu.huawei.com/topologyGroup`."""
         ((name, attribute),) = self.facts.items()
         return f"{name} {attribute}"
-
-    def is_about(self, request: str, title: str) -> bool:
-        """Whether it binds a request's devices; *title* names the subrequest too, if any."""
-        return not self.requests or request in self.requests or title in self.requests
 
 
 class DeviceClaim(ApiModel):

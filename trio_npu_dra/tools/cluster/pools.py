@@ -122,7 +122,8 @@ def pools_by_node(
             pool = _pool(id_, near, everywhere[id_], node) if near else None
             if pool is not None:
                 found.append(pool)
-        seen[node.metadata.name] = tuple(sorted(found, key=_has_binding))
+        found.sort(key=lambda pool: any(one.device.binding_conditions for one in pool.devices))
+        seen[node.metadata.name] = tuple(found)
     return seen
 
 
@@ -133,10 +134,6 @@ def whole_pools(slices: Sequence[AnySlice]) -> Mapping[PoolId, NodePool]:
         pool = _built(id_, list(found), list(found), None)
         pools[id_] = replace(pool, flaw=_missing(found) or pool.flaw)
     return pools
-
-
-def _has_binding(pool: NodePool) -> bool:
-    return any(placed.device.binding_conditions for placed in pool.devices)
 
 
 def _is_near(spec: AnySliceSpec, node: FullNode) -> bool:

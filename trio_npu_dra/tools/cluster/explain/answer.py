@@ -546,7 +546,8 @@ class Helps:
         A claim goes when its pods have: to delete it before frees nothing.
         """
         owners = {one.claim.title: one for held in self._case.held.values() for one in held}
-        near = [one for one in owners.values() if self._is_near(one)]
+        pools = {pool.id for node in self._open for pool in self._case.pools[node]}
+        near = [one for one in owners.values() if one.id[:2] in pools]
         near.sort(key=lambda one: (not one.users, not one.is_ending, one.claim.title))
         useful = near[:_HOLDERS_TRIED]
         is_any = False
@@ -561,10 +562,6 @@ class Helps:
                 text = f"when the pods of several claims on {node} end{rest}"
                 yield Said(text, Action.CLAIMS_END, node=node)
                 break
-
-    def _is_near(self, one: Allotment) -> bool:
-        """Whether it holds a device that one of the requests could have."""
-        return any(pool.id == one.id[:2] for node in self._open for pool in self._case.pools[node])
 
     def _with(self, claim: WantedClaim, **changes: Any) -> Case:
         """The case with one of its claims changed."""

@@ -29,7 +29,6 @@ from trio_npu_dra.tools.cluster.objects import (
     BLOCKING,
     AnyDevice,
     Claim,
-    Container,
     DeviceClaim,
     DeviceClass,
     DeviceConstraint,
@@ -89,6 +88,10 @@ class Wanted:
     def title(self) -> str:
         """`npu`, or `npu/large` for a subrequest."""
         return f"{self.name}/{self.sub}" if self.sub else self.name
+
+    def is_bound_by(self, rule: DeviceConstraint) -> bool:
+        """Whether a constraint is about its devices."""
+        return not rule.requests or self.name in rule.requests or self.title in rule.requests
 
     def untolerated(self, device: AnyDevice) -> list[DeviceTaint]:
         """The taints of a device that keep it away."""
@@ -158,10 +161,8 @@ def _wanted(
         name=name,
         sub=sub,
         class_name=ask.device_class_name,
-        class_selectors=tuple(
-            Cel(f"class {ask.device_class_name}", one) for one in _cel(class_.spec.selectors, title)
-        ),
-        selectors=tuple(Cel("the claim", one) for one in _cel(ask.selectors, title)),
+        class_selectors=_cel(f"class {ask.device_class_name}", class_.spec.selectors, title),
+        selectors=_cel("the claim", ask.selectors, title),
         count=None if ask.allocation_mode == "All" else ask.count,
         admin=bool(ask.admin_access),
         tolerations=ask.tolerations,
@@ -169,11 +170,10 @@ def _wanted(
     )
 
 
-def _cel(selectors: Iterable[DeviceSelector], title: str) -> Iterator[str]:
-    for selector in selectors:
-        if selector.cel is None:
-            raise Undecided(f"request {title} has a selector that is not CEL")
-        yield selector.cel.expression
+def _cel(origin: str, selectors: Sequence[DeviceSelector], title: str) -> tuple[Cel, ...]:
+    if any(selector.cel is None for selector in selectors):
+        raise Undecided(f"request {title} has a selector that is not CEL")
+    return tuple(Cel(origin, one.cel.expression) for one in selectors if one.cel)
 
 
 # --- the claims of a pod -------------------------------------------------------------------------
@@ -284,10 +284,9 @@ def claim_for(
     """The claim that the scheduler makes for extended resources; None if there are none."""
     requests = []
     for number, container in enumerate((*pod.spec.init_containers, *pod.spec.containers)):
-        asked = {**container.resources.limits, **container.resources.requests}
-        for at, name in enumerate(sorted(set(asked) & set(resources))):
+        for at, name in enumerate(sorted(set(container.asked) & set(resources))):
             class_name = class_of(name, classes)
-            count = parse_quantity(asked[name])
+            count = parse_quantity(container.asked[name])
             if class_name and count:
                 ask = ExactDeviceRequest(device_class_name=class_name, count=int(count))
                 title = f"container-{number}-request-{at}"
@@ -318,31 +317,23 @@ def requested(pod: Pod) -> Amounts:
     beside: Amounts = {}
     starts: list[Amounts] = []
     for one in spec.init_containers:
-        starts.append(_sum((beside, _of(one))))
+        starts.append(_sum(beside, one.asked))
         if one.restart_policy == "Always":
             beside = starts[-1]
-    total = _sum((beside, *map(_of, spec.containers)))
+    total = _sum(beside, *(one.asked for one in spec.containers))
     for start in starts:
         for name, amount in start.items():
             total[name] = max(total.get(name, Fraction(0)), amount)
-    whole = {**spec.resources.limits, **spec.resources.requests}
-    return _sum(({**total, **_parsed(whole)}, _parsed(spec.overhead)))
+    whole = _sum({**spec.resources.limits, **spec.resources.requests})
+    return _sum({**total, **whole}, spec.overhead)
 
 
-def _of(container: Container) -> Amounts:
-    """Its requests; a limit without a request is one."""
-    return _parsed({**container.resources.limits, **container.resources.requests})
-
-
-def _parsed(amounts: Mapping[str, str]) -> Amounts:
-    return {name: parse_quantity(amount) for name, amount in amounts.items()}
-
-
-def _sum(parts: Iterable[Mapping[str, Fraction]]) -> Amounts:
+def _sum(*parts: Mapping[str, str] | Amounts) -> Amounts:
     total: Amounts = {}
     for part in parts:
         for name, amount in part.items():
-            total[name] = total.get(name, Fraction(0)) + amount
+            more = parse_quantity(amount) if isinstance(amount, str) else amount
+            total[name] = total.get(name, Fraction(0)) + more
     return total
 
 
@@ -353,8 +344,8 @@ def used(pods: Iterable[Pod] | None) -> Mapping[str, Amounts] | None:
     found: dict[str, Amounts] = {}
     for pod in pods:
         if pod.spec.node_name and not pod.status.has_ended:
-            parts = found.get(pod.spec.node_name, {}), {"pods": Fraction(1)}, requested(pod)
-            found[pod.spec.node_name] = _sum(parts)
+            before = found.get(pod.spec.node_name, {})
+            found[pod.spec.node_name] = _sum(before, {"pods": Fraction(1)}, requested(pod))
     return found
 
 

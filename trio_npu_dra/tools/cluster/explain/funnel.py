@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 from trio_npu_dra.kit.api.quantity import parse_quantity
@@ -314,15 +315,10 @@ def names_of(devices: Iterable[DeviceId]) -> str:
     pools: dict[str, list[str]] = {}
     for device in devices:
         pools.setdefault(device.pool, []).append(device.name)
-    return "; ".join(f"{few(names)} of {pool}" for pool, names in _some(pools.items()))
-
-
-def _some(pools: Iterable[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
-    listed = list(pools)
-    if len(listed) <= _LOSSES:
-        return listed
-    rest = sum(len(names) for _, names in listed[_LOSSES:])
-    return [*listed[:_LOSSES], (counted(len(listed) - _LOSSES, "more pool"), [f"{rest} more"])]
+    parts = [f"{few(names)} of {pool}" for pool, names in islice(pools.items(), _LOSSES)]
+    if rest := [len(names) for names in pools.values()][_LOSSES:]:
+        parts.append(f"{sum(rest)} more of {counted(len(rest), 'more pool')}")
+    return "; ".join(parts)
 
 
 def loss_words(losses: Sequence[Loss], *, more: bool = False) -> str:
@@ -355,8 +351,27 @@ def short_said(claim: str, funnel: Funnel) -> Said:
     at = funnel.short
     assert at is not None
     step, wanted = funnel.steps[at], funnel.wanted
+    text = f"request {wanted.title} of claim {claim} wants {ask_words(wanted)}"
+    notes = [loss_words(step.losses)] if step.losses else []
+    if at == 0 and not step.left:
+        text += ", and no device is published" + "".join(
+            f" that can be used: {one}" for one in notes
+        )
+    else:
+        near = [
+            loss
+            for one in funnel.steps[1:at]
+            if one.words.code not in {Step.CLASS, Step.NODES}
+            for loss in one.losses
+        ]
+        if near:
+            notes.append(loss_words(near, more=True))
+        if at:
+            before = funnel.steps[at - 1]
+            notes = [f"{before.left} {before.counting}" + ": " * bool(notes) + "; ".join(notes)]
+        text += f"; {_left(step, wanted)}" + (f" ({notes[0]})" if notes else "")
     return Said(
-        _short_words(claim, funnel, at),
+        text,
         _SHORT[step.words.code],
         claim=claim,
         request=wanted.title,
@@ -366,22 +381,6 @@ def short_said(claim: str, funnel: Funnel) -> Said:
     )
 
 
-def _short_words(claim: str, funnel: Funnel, at: int) -> str:
-    step, wanted = funnel.steps[at], funnel.wanted
-    asked = f"request {wanted.title} of claim {claim} wants {ask_words(wanted)}"
-    if at == 0 and not step.left:
-        why = f" that can be used: {loss_words(step.losses)}" if step.losses else ""
-        return f"{asked}, and no device is published{why}"
-    notes = [loss_words(step.losses)] if step.losses else []
-    near = [loss for one in funnel.steps[1:at] for loss in one.losses if _is_near_miss(one)]
-    if near:
-        notes.append(loss_words(near, more=True))
-    if at:
-        before = funnel.steps[at - 1]
-        notes = [f"{before.left} {before.counting}" + ": " * bool(notes) + "; ".join(notes)]
-    return f"{asked}; {_left(step, wanted)}" + (f" ({notes[0]})" if notes else "")
-
-
 def _left(step: FunnelStep, wanted: Wanted) -> str:
     """`none is free`, `only 2 are free`, or that they are spread over nodes."""
     if not step.left:
@@ -389,8 +388,3 @@ def _left(step: FunnelStep, wanted: Wanted) -> str:
     if wanted.count is not None and step.left >= wanted.count:
         return f"{step.left} {step.counting}, but at most {step.most} on one node"
     return f"only {step.left} {step.counting}"
-
-
-def _is_near_miss(step: FunnelStep) -> bool:
-    """Whether what the step takes away had the right class, and was on a node for the pod."""
-    return step.words.code not in {Step.CLASS, Step.NODES}

@@ -102,7 +102,7 @@ def _older(case: Case, node: str) -> NodeOutlook | None:
         why = flawed[0]
     for claim in case.asked[node]:
         several = [one for choices in claim.requests for one in choices if one.count != 1]
-        if any(rule.distinct and _binds(rule, one) for rule in claim.rules for one in several):
+        if any(rule.distinct and one.is_bound_by(rule) for rule in claim.rules for one in several):
             why = f"claim {claim.title} has a distinctAttribute for several devices of a request"
     if not why:
         return None
@@ -139,6 +139,11 @@ class Search:
         self._pools = case.pools[node]
         self._devices = [placed for pool in self._pools if not pool.flaw for placed in pool.devices]
         self._claims = case.asked[node]
+        self._requests = [
+            (number, choices)
+            for number, claim in enumerate(self._claims)
+            for choices in claim.requests
+        ]
         self._taken = case.taken
         self._selects = case.matcher
         self._ignore_taints = case.ignore_taints
@@ -158,11 +163,11 @@ class Search:
             SearchTooLong: It takes too long.
             Undecided: We cannot tell.
         """
-        for number, claim in enumerate(self._claims):
-            for wanted in (wanted for choices in claim.requests for wanted in choices):
+        for number, choices in self._requests:
+            for wanted in choices:
                 if wanted.count is None:
                     self._all[number, wanted.title] = list(self._all_of(wanted))
-        return tuple(self._given) if self._claim(0) else None
+        return tuple(self._given) if self._serve(0) else None
 
     def _all_of(self, wanted: Wanted) -> Iterator[PlacedDevice]:
         for pool in self._pools:
@@ -175,14 +180,12 @@ class Search:
                     if share is not None and fits(placed.device, share, {}):
                         yield placed
 
-    def _claim(self, number: int) -> bool:
-        return number == len(self._claims) or self._request(number, 0)
-
-    def _request(self, number: int, at: int) -> bool:
-        requests = self._claims[number].requests
-        if at == len(requests):
-            return self._claim(number + 1)
-        return any(self._more(number, at, wanted, 0) for wanted in requests[at])
+    def _serve(self, at: int) -> bool:
+        """Give the request with this number its devices, then those after it theirs."""
+        if at == len(self._requests):
+            return True
+        number, choices = self._requests[at]
+        return any(self._more(number, at, wanted, 0) for wanted in choices)
 
     def _more(self, number: int, at: int, wanted: Wanted, done: int) -> bool:
         """Give the request the rest of its devices, then everything that comes after it."""
@@ -192,7 +195,7 @@ class Search:
         if not devices:
             return False
         if done == count:
-            return self._request(number, at + 1)
+            return self._serve(at + 1)
         if self._is_hopeless(number, wanted, count - done):
             return False
         state, failed = None, set[Hashable]()
@@ -316,7 +319,7 @@ class Search:
     def _agrees(
         self, rule: DeviceConstraint, number: int, wanted: Wanted, placed: PlacedDevice
     ) -> bool:
-        if not _binds(rule, wanted):
+        if not wanted.is_bound_by(rule):
             return True
         value = value_of(rule.attribute, placed)
         if value is None:
@@ -324,7 +327,7 @@ class Search:
         others = (
             value_of(rule.attribute, entry.placed)
             for entry in self._given
-            if entry.number == number and _binds(rule, entry.wanted)
+            if entry.number == number and entry.wanted.is_bound_by(rule)
         )
         return all((other == value) is not rule.distinct for other in others)
 
@@ -339,7 +342,8 @@ class Search:
                     entry.wanted.admin,
                     entry.wanted is wanted,
                     frozenset((entry.share or {}).items()),
-                    entry.number == number and tuple(_binds(rule, entry.wanted) for rule in rules),
+                    entry.number == number
+                    and tuple(entry.wanted.is_bound_by(rule) for rule in rules),
                 ),
             )
             for entry in self._given
@@ -379,7 +383,7 @@ class Search:
                 if rule.distinct and value is not None:
                     links.append(((number, at, value), None))
                 facts.append(value is None if rule.distinct else value)
-        return Traits(facts=tuple(facts), links=tuple(links))
+        return tuple(facts), links
 
 
 def value_of(attribute: str, placed: PlacedDevice) -> Value | None:
@@ -400,10 +404,6 @@ def value_of(attribute: str, placed: PlacedDevice) -> Value | None:
     return kind, found.value
 
 
-def _binds(rule: DeviceConstraint, wanted: Wanted) -> bool:
-    return rule.is_about(wanted.name, wanted.title)
-
-
 def _subtract(left: dict[CounterKey, Fraction], placed: PlacedDevice) -> None:
     for key, amount in consumed(placed.device):
         left[key] -= amount
@@ -413,17 +413,9 @@ Link = tuple[Hashable, ...]
 """What devices have in common: a counter set, or a value that only one of them may have."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
-    """All that a search knows of a device.
-
-    Attributes:
-        facts: Equal for devices that are alike, apart from their links.
-        links: What it takes of each.
-    """
-
-    facts: Hashable
-    links: tuple[tuple[Link, Hashable], ...]
+Traits = tuple[Hashable, Sequence[tuple[Link, Hashable]]]
+"""All that a search knows of a device: what is equal for devices that are alike apart from their
+links, and what it takes of each link."""
 
 
 class Alike:
@@ -440,11 +432,9 @@ class Alike:
         for at, cell in enumerate(_cells(known)):
             names: dict[Link, int] = {}
             for device in cell:
-                links = [
-                    (names.setdefault(link, len(names)), takes)
-                    for link, takes in known[device].links
-                ]
-                kind = known[device].facts, tuple(links)
+                facts, links = known[device]
+                takes = tuple((names.setdefault(link, len(names)), part) for link, part in links)
+                kind = facts, takes
                 self._kinds[device] = numbers.setdefault(kind, len(numbers))
             kinds = tuple(self._kinds[device] for device in cell)
             whole = kinds, tuple(left.get(link) for link in names)
@@ -463,22 +453,19 @@ class Alike:
         for device, one in devices.items():
             found.setdefault(self._cells[device], Counter())[one] += 1
         cells = {cell: (cell[1], frozenset(counts.items())) for cell, counts in found.items()}
-        return State(self._kinds, self._cells, devices, cells)
+        whole = frozenset(Counter(cells.values()).items())
+        return State(whole, self._kinds, self._cells, devices, cells)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """What devices were given for; `whole` is equal if what is left is alike."""
 
+    whole: Hashable
     _kinds: Mapping[DeviceId, int]
     _cells: Mapping[DeviceId, tuple[int, int]]
     _used: Mapping[DeviceId, Hashable]
     _used_cells: Mapping[tuple[int, int], Hashable]
-
-    @property
-    def whole(self) -> Hashable:
-        """Of all devices."""
-        return frozenset(Counter(self._used_cells.values()).items())
 
     def of(self, device: DeviceId) -> Hashable:
         """Of one device; equal for those of which it does not matter which is given next."""
@@ -491,7 +478,7 @@ def _cells(known: Mapping[DeviceId, Traits]) -> list[tuple[DeviceId, ...]]:
     cell_of: dict[DeviceId, int] = {device: at for at, device in enumerate(known)}
     first: dict[Link, DeviceId] = {}
     for device, traits in known.items():
-        for link, _ in traits.links:
+        for link, _ in traits[1]:
             one, other = cell_of[first.setdefault(link, device)], cell_of[device]
             if one != other:
                 cell_of |= {at: one for at, cell in cell_of.items() if cell == other}
