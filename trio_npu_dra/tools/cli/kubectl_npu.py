@@ -10,7 +10,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 import yaml
@@ -23,17 +23,12 @@ from trio_npu_dra.kit.base.errors import (
     ConfigError,
     DriverError,
     Gone,
-    Invalid,
-    NotFound,
     Unavailable,
 )
 from trio_npu_dra.kit.base.terminal import ExitCode, exit_status, say, visible, write
 from trio_npu_dra.revision import full_version
 from trio_npu_dra.tools import kubectl
 from trio_npu_dra.tools.cli.table import Line, with_styles
-
-if TYPE_CHECKING:
-    from trio_npu_dra.tools.cli.npu_answers import Output
 
 _LIBRARIES: Final = ("cel", "rich")
 _PURPOSE: Final = (
@@ -129,6 +124,8 @@ async def _run(asked: argparse.Namespace) -> None:
 
 async def _print_answers(client: KubeClient, asked: argparse.Namespace) -> None:
     """Print the answer, and with `-w` a new one whenever it has become another."""
+    # The command line is parsed, and a missing package reported, before these are imported.
+    from trio_npu_dra.tools.cli.npu_answers import answer  # noqa: PLC0415
     from trio_npu_dra.tools.cluster.gather import read_devices  # noqa: PLC0415
 
     last: dict[str, Any] | None = None
@@ -137,7 +134,7 @@ async def _print_answers(client: KubeClient, asked: argparse.Namespace) -> None:
         versions: dict[type[KubeObject], str] = {}
         if asked.watch:
             _, versions = await read_devices(client)
-        lines, wire = await _answer(client, asked)
+        lines, wire = await answer(client, asked)
         if wire != last:
             say(*(between if last is not None else ()))
             _print(lines, wire, asked.output)
@@ -165,56 +162,6 @@ async def _changed(client: KubeClient, versions: Mapping[type[KubeObject], str])
             for kind, version in versions.items():
                 nursery.start_soon(wait_for, kind, version)
     await trio.sleep(_PAUSE)
-
-
-async def _answer(client: KubeClient, asked: argparse.Namespace) -> Output:
-    # The command line is parsed, and a missing package reported, before these are imported.
-    from trio_npu_dra.tools.cli import npu_answers  # noqa: PLC0415
-
-    match asked.command:
-        case "node":
-            return await npu_answers.node(client, asked.name, asked.driver)
-        case "explain":
-            return await _explain(client, asked)
-        case "why-unhealthy":
-            return await npu_answers.why_unhealthy(client, asked.name, asked.driver)
-    return await npu_answers.overview(client, asked.driver, is_wide=asked.output == "wide")
-
-
-async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
-    """Of a bare name first the pod, then the claim.
-
-    Raises:
-        ConfigError: Another kind of object is meant, or nothing can have such a name.
-        DriverError: Several namespaces have one.
-        NotFound: There is neither.
-    """
-    from trio_npu_dra.tools.cli import npu_answers  # noqa: PLC0415
-
-    kind, _, name = asked.name.rpartition("/")
-    if kind in npu_answers.JOBS:
-        if asked.all_namespaces:
-            raise ConfigError(f"{asked.name}: say with --namespace where it is")
-        where = await kubectl.namespace_of(asked)
-        return await npu_answers.explain_job(client, kind, name, where, asked.driver)
-    kinds = [kind.removesuffix("s")] if kind else list(npu_answers.KINDS)
-    if not npu_answers.KINDS.keys() >= set(kinds):
-        raise ConfigError(
-            f"{asked.name}: only pod/, claim/, job/, jobset/ and lws/NAME can be explained"
-        )
-    usual = None if asked.all_namespaces else await kubectl.namespace_of(asked)
-    for one in kinds:
-        namespace = usual or await npu_answers.only_namespace(client, one, name)
-        try:
-            if namespace is not None:
-                return await npu_answers.explain(client, one, name, namespace)
-        except NotFound:
-            continue
-        except Invalid as error:  # nothing can have such a name
-            raise ConfigError(str(error)) from error
-    words = " and no ".join(kinds)
-    where = f"namespace {usual}" if usual else "any namespace"
-    raise NotFound(f"there is no {words} {name} in {where}")
 
 
 def _print(lines: Iterable[Line], wire: Mapping[str, Any], form: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -12,12 +13,14 @@ from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import ObjectMeta
 from trio_npu_dra.kit.api.workloads import JOB_NAME, JOBSET_NAME, LWS_NAME
-from trio_npu_dra.kit.base.errors import DriverError, NotFound
+from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Invalid, NotFound
+from trio_npu_dra.tools import kubectl
 from trio_npu_dra.tools.cli import npu_wire, npu_words
 from trio_npu_dra.tools.cli.table import Line
 from trio_npu_dra.tools.cli.topology import Topology, matrix
 from trio_npu_dra.tools.cluster.cel.selector import apart
-from trio_npu_dra.tools.cluster.explain import answer, job
+from trio_npu_dra.tools.cluster.explain.answer import explain_claim, explain_pod
+from trio_npu_dra.tools.cluster.explain.job import explain_job
 from trio_npu_dra.tools.cluster.fleet import DeviceRow, NodeRow, diagnosis, find, fleet
 from trio_npu_dra.tools.cluster.gather import (
     events_about,
@@ -30,14 +33,26 @@ from trio_npu_dra.tools.cluster.said import Said
 
 Output = tuple[Iterable[Line], dict[str, Any]]
 """Lines for people, and the facts as data."""
-KINDS: Final[Mapping[str, type[Pod | Claim]]] = {"pod": Pod, "claim": Claim}
+_KINDS: Final[Mapping[str, type[Pod | Claim]]] = {"pod": Pod, "claim": Claim}
 """What can be explained."""
-JOBS: Final[Mapping[str, tuple[str, str]]] = {
+_JOBS: Final[Mapping[str, tuple[str, str]]] = {
     "job": ("Job", JOB_NAME),
     "jobset": ("JobSet", JOBSET_NAME),
     "lws": ("LeaderWorkerSet", LWS_NAME),
 }
 """Jobs that can be: their kinds, and the label that has their name on their pods."""
+
+
+async def answer(client: KubeClient, asked: argparse.Namespace) -> Output:
+    """What the command line asks for."""
+    match asked.command:
+        case "node":
+            return await _node(client, asked.name, asked.driver)
+        case "explain":
+            return await _explain(client, asked)
+        case "why-unhealthy":
+            return await _why_unhealthy(client, asked.name, asked.driver)
+    return await _overview(client, asked.driver, is_wide=asked.output == "wide")
 
 
 async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], tuple[Said, ...]]:
@@ -46,7 +61,7 @@ async def _fleet(client: KubeClient, driver: str) -> tuple[tuple[NodeRow, ...], 
     return fleet(view, driver), view.doubts
 
 
-async def overview(client: KubeClient, driver: str, *, is_wide: bool) -> Output:
+async def _overview(client: KubeClient, driver: str, *, is_wide: bool) -> Output:
     """The cluster by node; wide has a row for each device."""
     nodes, doubts = await _fleet(client, driver)
     lines = [npu_words.summary(nodes, driver)]
@@ -56,7 +71,7 @@ async def overview(client: KubeClient, driver: str, *, is_wide: bool) -> Output:
     return (*lines, *npu_words.doubt_lines(doubts)), npu_wire.fleet_wire(nodes, doubts)
 
 
-async def node(client: KubeClient, name: str, driver: str) -> Output:
+async def _node(client: KubeClient, name: str, driver: str) -> Output:
     """One node.
 
     Raises:
@@ -105,13 +120,47 @@ def _chips(rows: Iterable[DeviceRow]) -> Iterator[Chip]:
         )
 
 
-async def only_namespace(client: KubeClient, kind: str, name: str) -> str | None:
+async def _explain(client: KubeClient, asked: argparse.Namespace) -> Output:
+    """Of a bare name first the pod, then the claim.
+
+    Raises:
+        ConfigError: Another kind of object is meant, or nothing can have such a name.
+        DriverError: Several namespaces have one.
+        NotFound: There is neither.
+    """
+    kind, _, name = asked.name.rpartition("/")
+    if kind in _JOBS:
+        if asked.all_namespaces:
+            raise ConfigError(f"{asked.name}: say with --namespace where it is")
+        where = await kubectl.namespace_of(asked)
+        return await _explain_job(client, kind, name, where, asked.driver)
+    kinds = [kind.removesuffix("s")] if kind else list(_KINDS)
+    if not _KINDS.keys() >= set(kinds):
+        raise ConfigError(
+            f"{asked.name}: only pod/, claim/, job/, jobset/ and lws/NAME can be explained"
+        )
+    usual = None if asked.all_namespaces else await kubectl.namespace_of(asked)
+    for one in kinds:
+        namespace = usual or await _only_namespace(client, one, name)
+        try:
+            if namespace is not None:
+                return await _explain_one(client, one, name, namespace)
+        except NotFound:
+            continue
+        except Invalid as error:  # nothing can have such a name
+            raise ConfigError(str(error)) from error
+    words = " and no ".join(kinds)
+    where = f"namespace {usual}" if usual else "any namespace"
+    raise NotFound(f"there is no {words} {name} in {where}")
+
+
+async def _only_namespace(client: KubeClient, kind: str, name: str) -> str | None:
     """The one namespace with a `pod` or `claim` of that name; `None` if there is none.
 
     Raises:
         DriverError: Several have one.
     """
-    found = await namespaces_of(client, KINDS[kind], name)
+    found = await namespaces_of(client, _KINDS[kind], name)
     if len(found) > 1:
         raise DriverError(
             f"{len(found)} namespaces have a {kind} {name}; say which with --namespace: "
@@ -120,23 +169,23 @@ async def only_namespace(client: KubeClient, kind: str, name: str) -> str | None
     return found[0] if found else None
 
 
-async def explain(client: KubeClient, kind: str, name: str, namespace: str) -> Output:
+async def _explain_one(client: KubeClient, kind: str, name: str, namespace: str) -> Output:
     """Why a `pod` or `claim` waits.
 
     Raises:
         NotFound: There is none of that name.
     """
-    about: Pod | Claim = await client.get(KINDS[kind], name, namespace)
+    about: Pod | Claim = await client.get(_KINDS[kind], name, namespace)
     with apart() as decide:
         view = await read_cluster(client, about.kind_name, about.metadata)
         if isinstance(about, Pod):
-            said = answer.explain_pod(about, view, decide)
+            said = explain_pod(about, view, decide)
         else:
-            said = answer.explain_claim(about, view, decide)
+            said = explain_claim(about, view, decide)
     return npu_words.explanation_lines(said), npu_wire.explanation_wire(said, about)
 
 
-async def explain_job(
+async def _explain_job(
     client: KubeClient, kind: str, name: str, namespace: str, driver: str
 ) -> Output:
     """Whether the pods of a job fit into one super pod.
@@ -145,7 +194,7 @@ async def explain_job(
         DriverError: Pods may not be read.
         NotFound: It has none.
     """
-    kind_name, label = JOBS[kind]
+    kind_name, label = _JOBS[kind]
     about = ObjectMeta(name=name, namespace=namespace)
     with apart() as decide:
         view = await read_cluster(client, kind_name, about)
@@ -160,13 +209,13 @@ async def explain_job(
         ]
         if not pods:
             raise NotFound(f"{kind} {name} in namespace {namespace} has no pod that runs or waits")
-        said = job.explain_job(pods, view, decide, driver=driver)
+        said = explain_job(pods, view, decide, driver=driver)
     subject = {"kind": kind_name, "namespace": namespace, "name": name}
     lines = npu_words.job_lines(f"{kind} {namespace}/{name}", said)
     return lines, npu_wire.job_wire(said, subject)
 
 
-async def why_unhealthy(client: KubeClient, device: str, driver: str) -> Output:
+async def _why_unhealthy(client: KubeClient, device: str, driver: str) -> Output:
     """What is wrong with a device.
 
     Raises:
