@@ -56,7 +56,7 @@ def of_template(*objects: Wire, made: str | None) -> PodClaims:
 
 def test_a_claim_that_the_controller_did_not_need_to_make_is_not_missed() -> None:
     """It says so by a status without the claim's name."""
-    assert of_template(made=None) == PodClaims(claims={})
+    assert of_template(made=None) == PodClaims(claims=())
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_claim_of_a_template_has_the_pod_as_its_owner(owners: list[Wire], is_m
     """Or the pod's PodGroup. Another that has the name by chance does not count."""
     found = of_template(claim("train-npu-x", ask(), ownerReferences=owners), made="train-npu-x")
 
-    assert [one.metadata.name for one in found.claims.values()] == ["train-npu-x"]
+    assert [one.metadata.name for one in found.claims] == ["train-npu-x"]
     assert (found.missing, bool(found.problem)) == (None, not is_mine)
 
 
@@ -109,7 +109,7 @@ def test_the_first_problem_is_the_one_that_is_said() -> None:
     ]
     found = of_pod(claim("npu", ask()), resourceClaims=named)
 
-    assert list(found.claims) == ["a"]
+    assert [one.title for one in found.claims] == ["default/npu"]
     assert "gone" in (found.missing or "")
     assert found.problem == found.missing
 

@@ -74,11 +74,6 @@ class Container(pods.Container):
 
     restart_policy: str | None = None
 
-    @property
-    def asked(self) -> Mapping[str, str]:
-        """Its requests; a limit without a request is one."""
-        return {**self.resources.limits, **self.resources.requests}
-
 
 class NodeAffinity(ApiModel):
     """affinity.nodeAffinity, without what is only preferred."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import ceil
 
 from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.objects import CapacityPolicy, CapacityRange, Device, DeviceCapacity
+from trio_npu_dra.kit.api.objects import CapacityPolicy, Device, DeviceCapacity
 from trio_npu_dra.kit.api.quantity import canonical_quantity, parse_quantity
 from trio_npu_dra.tools.cluster.inventory import (
     PlacedDevice,
@@ -131,7 +131,7 @@ def whole_pools(slices: Sequence[AnySlice]) -> Mapping[PoolId, NodePool]:
     """The newest generation of each pool with all devices, whatever node may have them."""
     pools = {}
     for id_, found in newest(slices).items():
-        pool = _built(id_, list(found), list(found), None)
+        pool = _built(found, found, None)
         pools[id_] = replace(pool, flaw=_missing(found) or pool.flaw)
     return pools
 
@@ -163,7 +163,7 @@ def _pool(
         known = _of(all_of_it, generation)
     if flaw := _missing(known):
         return NodePool(id=id_, counters={}, flaw=flaw)
-    return _built(id_, near, known, node)
+    return _built(near, known, node)
 
 
 def _missing(slices: Sequence[AnySlice]) -> Said | None:
@@ -187,17 +187,17 @@ def _of(slices: Iterable[AnySlice], generation: int) -> list[AnySlice]:
     return sorted(found, key=lambda slice_: slice_.metadata.name)
 
 
-def _built(
-    id_: PoolId, near: list[AnySlice], known: list[AnySlice], node: FullNode | None
-) -> NodePool:
-    counters: dict[CounterKey, Fraction] = {}
+def _built(near: Sequence[AnySlice], known: Sequence[AnySlice], node: FullNode | None) -> NodePool:
+    """The pool of the slices that a node sees, and of all others that are known."""
+    id_, names = pool_of(known[0]), {slice_.metadata.name for slice_ in near}
+    devices = devices_of(near)
+    others = devices_of(slice_ for slice_ in known if slice_.metadata.name not in names)
     sets = [one for slice_ in known for one in slice_.spec.shared_counters]
-    for set_ in sets:
-        for name, counter in set_.counters.items():
-            counters[set_.name, name] = parse_quantity(counter.value)
-    names = {slice_.metadata.name for slice_ in near}
-    far = [slice_ for slice_ in known if slice_.metadata.name not in names]
-    devices, others = devices_of(near), devices_of(far)
+    counters = {
+        (set_.name, name): parse_quantity(counter.value)
+        for set_ in sets
+        for name, counter in set_.counters.items()
+    }
     flaw = _flaw(id_, devices, others, counters, [set_.name for set_ in sets])
     mine = tuple(
         placed
@@ -206,8 +206,8 @@ def _built(
         or not placed.slice.spec.per_device_node_selection
         or _is_for(placed.device, node)
     )
-    names_here = {placed.id for placed in mine}
-    rest = tuple(placed for placed in devices if placed.id not in names_here)
+    here = {placed.id for placed in mine}
+    rest = (placed for placed in devices if placed.id not in here)
     return NodePool(id=id_, devices=mine, others=(*rest, *others), counters=counters, flaw=flaw)
 
 
@@ -275,20 +275,15 @@ def _amount(asked: str | None, capacity: DeviceCapacity) -> Fraction:
     amount = parse_quantity(asked)
     if policy is None:
         return amount
-    if policy.valid_range is not None and policy.valid_range.min is not None:
-        return _rounded(amount, policy.valid_range)
+    bounds = policy.valid_range
+    if bounds is not None and bounds.min is not None:
+        least = parse_quantity(bounds.min or "0")
+        if amount < least or bounds.step is None:
+            return max(amount, least)
+        step = parse_quantity(bounds.step)
+        return least + ceil((amount - least) / step) * step
     larger = (parse_quantity(value) for value in policy.valid_values or ())
     return next((value for value in larger if amount <= value), amount)
-
-
-def _rounded(amount: Fraction, bounds: CapacityRange) -> Fraction:
-    least = parse_quantity(bounds.min or "0")
-    if amount < least:
-        return least
-    if bounds.step is None:
-        return amount
-    step = parse_quantity(bounds.step)
-    return least + ceil((amount - least) / step) * step
 
 
 def _is_allowed(amount: Fraction, policy: CapacityPolicy | None) -> bool:

@@ -189,7 +189,7 @@ def explain_pod(pod: Pod, view: ClusterView, decide: Decide = matches) -> Explan
         return _placed(subject, pod, named, view, Matcher(decide))
     if problem := _not_scheduled(pod) or named.problem:
         return _answer(subject, Outcome.WAITS, problem, view)
-    found = _waiting(subject, pod, tuple(named.claims.values()), view, Matcher(decide))
+    found = _waiting(subject, pod, named.claims, view, Matcher(decide))
     if found.outcome is not Outcome.FREE:
         return found
     sentence = (
@@ -398,7 +398,7 @@ def _placed(
     """A pod that has its node."""
     made = pod.status.extended_resource_claim_status
     names = {f"{pod.metadata.namespace}/{made.resource_claim_name}"} if made else set()
-    claims = [*found.claims.values(), *(one for one in view.claims if one.title in names)]
+    claims = [*found.claims, *(one for one in view.claims if one.title in names)]
     reports = tuple(_had(claim, view, matcher) for claim in claims)
     place = f"it is on {pod.spec.node_name}"
     if not claims and not found.missing:

@@ -29,6 +29,7 @@ from trio_npu_dra.tools.cluster.objects import (
     BLOCKING,
     AnyDevice,
     Claim,
+    Container,
     DeviceClaim,
     DeviceClass,
     DeviceConstraint,
@@ -189,12 +190,12 @@ class PodClaims:
     """What a pod names.
 
     Attributes:
-        claims: Those that exist, by what the pod calls them.
+        claims: Those that exist.
         missing: Which of its claims does not exist; None if all do.
         problem: Why the scheduler does not even look for devices; None if it does.
     """
 
-    claims: Mapping[str, Claim]
+    claims: tuple[Claim, ...]
     missing: Said | None = None
     problem: Said | None = None
 
@@ -203,19 +204,19 @@ def claims_of(pod: Pod, view: ClusterView) -> PodClaims:
     """The claims that a pod names."""
     known = {claim.title: claim for claim in view.claims}
     names = pod.claim_names
-    found: dict[str, Claim] = {}
+    found: list[Claim] = []
     missing = problem = None
     for one in pod.spec.resource_claims:
         if one.name not in names:
             continue  # the claim is not needed
         name = names[one.name]
         claim = known.get(f"{pod.metadata.namespace}/{name}") if name else None
-        if claim is not None and claim not in found.values():
-            found[one.name] = claim
+        if claim is not None and claim not in found:
+            found.append(claim)
         if claim is None:
             missing = missing or _missing(pod, one, name)
         problem = problem or (_problem(pod, one, claim) if claim else missing)
-    return PodClaims(claims=found, missing=missing, problem=problem)
+    return PodClaims(claims=tuple(found), missing=missing, problem=problem)
 
 
 def _missing(pod: Pod, one: PodClaim, name: str | None) -> Said:
@@ -284,9 +285,10 @@ def claim_for(
     """The claim that the scheduler makes for extended resources; None if there are none."""
     requests = []
     for number, container in enumerate((*pod.spec.init_containers, *pod.spec.containers)):
-        for at, name in enumerate(sorted(set(container.asked) & set(resources))):
+        asked = _asked(container)
+        for at, name in enumerate(sorted(set(asked) & set(resources))):
             class_name = class_of(name, classes)
-            count = parse_quantity(container.asked[name])
+            count = parse_quantity(asked[name])
             if class_name and count:
                 ask = ExactDeviceRequest(device_class_name=class_name, count=int(count))
                 title = f"container-{number}-request-{at}"
@@ -317,15 +319,20 @@ def requested(pod: Pod) -> Amounts:
     beside: Amounts = {}
     starts: list[Amounts] = []
     for one in spec.init_containers:
-        starts.append(_sum(beside, one.asked))
+        starts.append(_sum(beside, _asked(one)))
         if one.restart_policy == "Always":
             beside = starts[-1]
-    total = _sum(beside, *(one.asked for one in spec.containers))
+    total = _sum(beside, *(_asked(one) for one in spec.containers))
     for start in starts:
         for name, amount in start.items():
             total[name] = max(total.get(name, Fraction(0)), amount)
     whole = _sum({**spec.resources.limits, **spec.resources.requests})
     return _sum({**total, **whole}, spec.overhead)
+
+
+def _asked(container: Container) -> Mapping[str, str]:
+    """Its requests; a limit without a request is one."""
+    return {**container.resources.limits, **container.resources.requests}
 
 
 def _sum(*parts: Mapping[str, str] | Amounts) -> Amounts:

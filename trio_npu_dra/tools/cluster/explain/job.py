@@ -202,7 +202,7 @@ def _with_placed(
     if named.problem:
         return None
     try:
-        case = case_of(pod, tuple(named.claims.values()), view, matcher, pools)
+        case = case_of(pod, named.claims, view, matcher, pools)
     except (ClassMissing, Undecided):
         return None
     if (found := first(case)) is None:
