@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from trio_npu_dra.agent.devices.npu_status import NpuStatus
 from trio_npu_dra.kit.api.events import Event
 from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.objects import AllocationResult, ObjectMeta
+from trio_npu_dra.kit.api.objects import AllocationResult, DeviceStatus, ObjectMeta
 from trio_npu_dra.kit.api.parsing import NotUnderstood, convert
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.objects import (
@@ -75,7 +75,7 @@ class Allotment:
     @property
     def id(self) -> DeviceId:
         """The device."""
-        return DeviceId(self.result.driver, self.result.pool, self.result.device)
+        return id_of(self.result)
 
     @property
     def is_ending(self) -> bool:
@@ -98,6 +98,11 @@ class Allotment:
         if self.claim.is_deleted:
             notes.append("being deleted")
         return f"claim {self.claim.title}" + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def id_of(given: AllocationResult | DeviceStatus) -> DeviceId:
+    """The device that a claim has."""
+    return DeviceId(given.driver, given.pool, given.device)
 
 
 def pool_of(slice_: AnySlice) -> PoolId:
@@ -196,7 +201,7 @@ def addresses(claims: Iterable[Claim]) -> Mapping[DeviceId, tuple[str, ...]]:
             with suppress(NotUnderstood):  # of another driver
                 networks += [die.network_data for die in convert(NpuStatus, one.data).module_dies]
             ips = [ip.partition("/")[0] for network in networks if network for ip in network.ips]
-            found[DeviceId(one.driver, one.pool, one.device)] = tuple(ips)
+            found[id_of(one)] = tuple(ips)
     return found
 
 

@@ -39,6 +39,7 @@ from trio_npu_dra.tools.cluster.inventory import (
     ClusterView,
     DeviceId,
     devices_of,
+    id_of,
     newest,
 )
 from trio_npu_dra.tools.cluster.objects import (
@@ -76,7 +77,7 @@ class GivenDevice:
     @property
     def id(self) -> DeviceId:
         """Its name."""
-        return DeviceId(self.result.driver, self.result.pool, self.result.device)
+        return id_of(self.result)
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -200,6 +201,16 @@ def explain_pod(pod: Pod, view: ClusterView, decide: Decide = matches) -> Explan
 
 
 # --- a pod or a claim that waits -----------------------------------------------------------------
+
+
+def _not_scheduled(pod: Pod) -> Said | None:
+    """Why the scheduler does not look at a pod; None if it does."""
+    if pod.metadata.deletion_timestamp:
+        text = "it is being deleted, and gets no node any more"
+        return Said(text, Why.POD_DELETED, node=None, drivers=())
+    if gates := [gate.name for gate in pod.spec.scheduling_gates]:
+        return Said(f"its scheduling gates are closed: {', '.join(gates)}", Why.GATED, gates=gates)
+    return None
 
 
 def _waiting(
@@ -378,16 +389,6 @@ def _nodes_said(case: Case, looks: Mapping[str, NodeOutlook]) -> Iterator[tuple[
 # --- a pod that has its node, and what a claim has ------------------------------------------------
 
 
-def _not_scheduled(pod: Pod) -> Said | None:
-    """Why the scheduler does not look at a pod; None if it does."""
-    if pod.metadata.deletion_timestamp:
-        text = "it is being deleted, and gets no node any more"
-        return Said(text, Why.POD_DELETED, node=None, drivers=())
-    if gates := [gate.name for gate in pod.spec.scheduling_gates]:
-        return Said(f"its scheduling gates are closed: {', '.join(gates)}", Why.GATED, gates=gates)
-    return None
-
-
 def _of_pod(text: str, reason: Why, pod: Pod) -> Said:
     return Said(text, reason, node=pod.spec.node_name, phase=pod.status.phase)
 
@@ -404,18 +405,16 @@ def _placed(
     if not claims and not found.missing:
         text = f"it has no claims; {place}, {pod.status.phase}"
         return _answer(subject, Outcome.GIVEN, _of_pod(text, Why.NO_CLAIMS, pod), view)
-    lacking = [
+    lacking = (
         Said(f"claim {one.title} is not allocated", Why.CLAIM_NOT_ALLOCATED, claim=one.title)
         for one in claims
         if one.status.allocation is None
-    ]
-    if why := found.missing or next(iter(lacking), None):
+    )
+    if why := found.missing or next(lacking, None):
         sentence = why.within(f"{place}, and the kubelet does not start it: {why}")
         return _answer(subject, Outcome.WAITS, sentence, view, reports)
-    if pod.metadata.deletion_timestamp:
-        sentence = _ending(place, pod, reports)
-    else:
-        sentence = _started(place, pod, view)
+    is_ending = pod.metadata.deletion_timestamp is not None
+    sentence = _ending(place, pod, reports) if is_ending else _started(place, pod, view)
     return _answer(subject, Outcome.GIVEN, sentence, view, reports)
 
 
@@ -440,17 +439,16 @@ def _started(place: str, pod: Pod, view: ClusterView) -> Said:
     if pod.status.phase != "Pending":
         return _of_pod(f"{place}, {pod.status.phase}", Why.ON_NODE, pod)
     node = pod.spec.node_name
-    warnings = [event for event in _latest_events(view) if _is_of_kubelet(event)]
+    warnings = [
+        event
+        for event in _latest_events(view)
+        if event.type == "Warning" and not event.reason.startswith("FailedScheduling")
+    ]  # of the kubelet: those of the scheduler are over
     if warnings:
         text = f"{place}, and does not start: {event_words(warnings[-1])}"
         return Said(text, Why.DOES_NOT_START, node=node, event=warnings[-1].reason)
     text = f"{place}; its devices are being prepared and its containers started"
     return Said(text, Why.STARTING, node=node)
-
-
-def _is_of_kubelet(event: Event) -> bool:
-    """Whether a warning is about a pod that has its node; the scheduler's are over then."""
-    return event.type == "Warning" and not event.reason.startswith("FailedScheduling")
 
 
 def _had(claim: Claim, view: ClusterView, matcher: Matcher) -> ClaimReport:
@@ -470,13 +468,7 @@ def _report(claim: Claim, view: ClusterView) -> ClaimReport:
     slices = (slice_ for found in newest(view.slices).values() for slice_ in found)
     published = {placed.id: placed.device for placed in devices_of(slices)}
     results = claim.status.allocation.devices.results if claim.status.allocation else ()
-    given = (
-        GivenDevice(
-            result=result,
-            device=published.get(DeviceId(result.driver, result.pool, result.device)),
-        )
-        for result in results
-    )
+    given = (GivenDevice(result=one, device=published.get(id_of(one))) for one in results)
     return ClaimReport(claim=claim, given=tuple(given))
 
 

@@ -46,8 +46,6 @@ from trio_npu_dra.tools.cluster.objects import (
 from trio_npu_dra.tools.cluster.pools import NodePool, pools_by_node, quantity_words
 from trio_npu_dra.tools.cluster.said import Doubt, Obstacle, OfNode, Said, SaidError, Why
 
-# --- what a claim asks for -----------------------------------------------------------------------
-
 RESULTS_LIMIT = 32
 """Devices in one allocation."""
 
@@ -120,6 +118,139 @@ class WantedClaim:
     def title(self) -> str:
         """`namespace/name`."""
         return self.claim.title
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """Answers whether selectors admit devices; *decide* holds one against one device."""
+
+    decide: Decide
+    _known: dict[tuple[str, ...], bool | Exception] = field(default_factory=dict)
+
+    def __call__(self, wanted: Wanted, placed: PlacedDevice) -> bool:
+        """Whether all selectors of class and request admit a device.
+
+        Raises:
+            SelectorFails: One fails; the message names it and the device.
+            Undecided: We cannot tell; the message names the selector.
+        """
+        return all(self.admits(cel, placed) for cel in (*wanted.class_selectors, *wanted.selectors))
+
+    def admits(self, cel: Cel, placed: PlacedDevice) -> bool:
+        """Whether one selector admits a device.
+
+        Raises:
+            SelectorFails: It fails.
+            Undecided: We cannot tell.
+        """
+        key = (cel.expression, *placed.id)
+        if key not in self._known:
+            try:
+                self._known[key] = self.decide(cel.expression, placed.id.driver, placed.device)
+            except (SelectorFails, Undecided) as error:
+                self._known[key] = error
+        answer = self._known[key]
+        if isinstance(answer, SelectorFails):
+            raise SelectorFails(
+                f"the selector of {cel.origin} fails for {placed.id.name} of pool "
+                f"{placed.id.pool}: {answer}: {cel.expression}"
+            ) from answer
+        if isinstance(answer, Exception):
+            raise Undecided(f"{answer}, in the selector of {cel.origin}") from answer
+        return answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is asked of each node, and what it is held against.
+
+    Attributes:
+        asked: The claims that are not allocated, by node: where a device plugin has a resource,
+            there is no claim for it.
+        barred: Why nodes do not take the pod, by name; nodes that take it are absent.
+        pools: What each node sees, by its name.
+        held: The claims on each device.
+        taken: The devices in use.
+        matcher: What holds selectors against devices.
+        minor: The N of Kubernetes 1.N; None if unknown.
+        ignore_taints: Whether all taints of devices count as tolerated.
+    """
+
+    asked: Mapping[str, tuple[WantedClaim, ...]]
+    barred: Mapping[str, Said]
+    pools: Mapping[str, tuple[NodePool, ...]]
+    held: Mapping[DeviceId, tuple[Allotment, ...]]
+    taken: Taken
+    matcher: Matcher
+    minor: int | None
+    ignore_taints: bool = False
+
+    @property
+    def claims(self) -> tuple[WantedClaim, ...]:
+        """What is asked of the node that is asked for most."""
+        return max(self.asked.values(), key=len, default=())
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """The nodes that take the pod."""
+        return tuple(node for node in self.pools if node not in self.barred)
+
+    def asking(self, *claims: WantedClaim) -> Case:
+        """The case with these claims instead, on all nodes."""
+        return replace(self, asked=dict.fromkeys(self.asked, claims))
+
+    def without(self, claims: Collection[str]) -> Case:
+        """The case once these claims, by their titles, have ended."""
+        held = {
+            device: tuple(one for one in held if one.claim.title not in claims)
+            for device, held in self.held.items()
+        }
+        return replace(self, held=held, taken=taken(held))
+
+
+def case_of(
+    pod: Pod | None,
+    claims: Sequence[Claim],
+    view: ClusterView,
+    matcher: Matcher,
+    pools: Mapping[str, tuple[NodePool, ...]] | None = None,
+) -> Case:
+    """The case of a pod with its claims, or of one claim without a pod.
+
+    *pools* are those of each node, if the caller has them already.
+
+    Raises:
+        ClassMissing: A DeviceClass does not exist.
+        Undecided: A claim asks in a way that this package does not know.
+    """
+    usage, nodes, held = used(view.pods), view.known_nodes, allotments(view.claims, view.pods or ())
+    named = [wanted_claim(one, view.classes) for one in claims if not one.status.allocation]
+    asked: dict[str, tuple[WantedClaim, ...]] = {}
+    barred: dict[str, Said] = {}
+    for node in nodes:
+        name, made, found = node.metadata.name, None, list[Said]()
+        if pod is not None:
+            resources = from_devices(pod, node, view)
+            made = claim_for(pod, resources, view.classes)
+            if view.nodes is not None:
+                found += obstacles(pod, node, usage, resources)
+        asked[name] = (*named, *([wanted_claim(made, view.classes)] if made else ()))
+        found += _elsewhere(claims, node)
+        if found:
+            text = "; ".join(found)
+            barred[name] = Said(text, OfNode.REFUSED, node=name, obstacles=tuple(found))
+    return Case(
+        asked=asked,
+        barred=barred,
+        pools=pools or pools_by_node(nodes, view.slices, minor=view.minor),
+        held=held,
+        taken=taken(held),
+        matcher=matcher,
+        minor=view.minor,
+    )
+
+
+# --- what a claim asks for -----------------------------------------------------------------------
 
 
 def wanted_claim(claim: Claim, classes: Mapping[str, DeviceClass]) -> WantedClaim:
@@ -412,6 +543,15 @@ def _lacking(
             )
 
 
+def _elsewhere(claims: Iterable[Claim], node: FullNode) -> Iterator[Said]:
+    """The claims that have devices which the node cannot have."""
+    for claim in claims:
+        selector = claim.status.allocation.node_selector if claim.status.allocation else None
+        if selector is not None and not selects(selector, node):
+            text = f"cannot have the devices that claim {claim.title} has"
+            yield Said(text, Obstacle.DEVICES_ELSEWHERE, claim=claim.title)
+
+
 def not_weighed(pod: Pod) -> Iterator[Said]:
     """What the scheduler weighs for this pod, and this package does not."""
     affinity = pod.spec.affinity
@@ -423,145 +563,3 @@ def not_weighed(pod: Pod) -> Iterator[Said]:
         name = pod.spec.scheduler_name
         text = f"what its scheduler {name} does differently"
         yield Said(text, Doubt.OTHER_SCHEDULER, scheduler=name)
-
-
-# --- the case ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Matcher:
-    """Answers whether selectors admit devices; *decide* holds one against one device."""
-
-    decide: Decide
-    _known: dict[tuple[str, ...], bool | Exception] = field(default_factory=dict)
-
-    def __call__(self, wanted: Wanted, placed: PlacedDevice) -> bool:
-        """Whether all selectors of class and request admit a device.
-
-        Raises:
-            SelectorFails: One fails; the message names it and the device.
-            Undecided: We cannot tell; the message names the selector.
-        """
-        return all(self.admits(cel, placed) for cel in (*wanted.class_selectors, *wanted.selectors))
-
-    def admits(self, cel: Cel, placed: PlacedDevice) -> bool:
-        """Whether one selector admits a device.
-
-        Raises:
-            SelectorFails: It fails.
-            Undecided: We cannot tell.
-        """
-        key = (cel.expression, *placed.id)
-        if key not in self._known:
-            try:
-                self._known[key] = self.decide(cel.expression, placed.id.driver, placed.device)
-            except (SelectorFails, Undecided) as error:
-                self._known[key] = error
-        answer = self._known[key]
-        if isinstance(answer, SelectorFails):
-            raise SelectorFails(
-                f"the selector of {cel.origin} fails for {placed.id.name} of pool "
-                f"{placed.id.pool}: {answer}: {cel.expression}"
-            ) from answer
-        if isinstance(answer, Exception):
-            raise Undecided(f"{answer}, in the selector of {cel.origin}") from answer
-        return answer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """What is asked of each node, and what it is held against.
-
-    Attributes:
-        asked: The claims that are not allocated, by node: where a device plugin has a resource,
-            there is no claim for it.
-        barred: Why nodes do not take the pod, by name; nodes that take it are absent.
-        pools: What each node sees, by its name.
-        held: The claims on each device.
-        taken: The devices in use.
-        matcher: What holds selectors against devices.
-        minor: The N of Kubernetes 1.N; None if unknown.
-        ignore_taints: Whether all taints of devices count as tolerated.
-    """
-
-    asked: Mapping[str, tuple[WantedClaim, ...]]
-    barred: Mapping[str, Said]
-    pools: Mapping[str, tuple[NodePool, ...]]
-    held: Mapping[DeviceId, tuple[Allotment, ...]]
-    taken: Taken
-    matcher: Matcher
-    minor: int | None
-    ignore_taints: bool = False
-
-    @property
-    def claims(self) -> tuple[WantedClaim, ...]:
-        """What is asked of the node that is asked for most."""
-        return max(self.asked.values(), key=len, default=())
-
-    @property
-    def open(self) -> tuple[str, ...]:
-        """The nodes that take the pod."""
-        return tuple(node for node in self.pools if node not in self.barred)
-
-    def asking(self, *claims: WantedClaim) -> Case:
-        """The case with these claims instead, on all nodes."""
-        return replace(self, asked=dict.fromkeys(self.asked, claims))
-
-    def without(self, claims: Collection[str]) -> Case:
-        """The case once these claims, by their titles, have ended."""
-        held = {
-            device: tuple(one for one in held if one.claim.title not in claims)
-            for device, held in self.held.items()
-        }
-        return replace(self, held=held, taken=taken(held))
-
-
-def case_of(
-    pod: Pod | None,
-    claims: Sequence[Claim],
-    view: ClusterView,
-    matcher: Matcher,
-    pools: Mapping[str, tuple[NodePool, ...]] | None = None,
-) -> Case:
-    """The case of a pod with its claims, or of one claim without a pod.
-
-    *pools* are those of each node, if the caller has them already.
-
-    Raises:
-        ClassMissing: A DeviceClass does not exist.
-        Undecided: A claim asks in a way that this package does not know.
-    """
-    usage, nodes, held = used(view.pods), view.known_nodes, allotments(view.claims, view.pods or ())
-    named = [wanted_claim(one, view.classes) for one in claims if not one.status.allocation]
-    asked: dict[str, tuple[WantedClaim, ...]] = {}
-    barred: dict[str, Said] = {}
-    for node in nodes:
-        name, made, found = node.metadata.name, None, list[Said]()
-        if pod is not None:
-            resources = from_devices(pod, node, view)
-            made = claim_for(pod, resources, view.classes)
-            if view.nodes is not None:
-                found += obstacles(pod, node, usage, resources)
-        asked[name] = (*named, *([wanted_claim(made, view.classes)] if made else ()))
-        found += _elsewhere(claims, node)
-        if found:
-            text = "; ".join(found)
-            barred[name] = Said(text, OfNode.REFUSED, node=name, obstacles=tuple(found))
-    return Case(
-        asked=asked,
-        barred=barred,
-        pools=pools or pools_by_node(nodes, view.slices, minor=view.minor),
-        held=held,
-        taken=taken(held),
-        matcher=matcher,
-        minor=view.minor,
-    )
-
-
-def _elsewhere(claims: Iterable[Claim], node: FullNode) -> Iterator[Said]:
-    """The claims that have devices which the node cannot have."""
-    for claim in claims:
-        selector = claim.status.allocation.node_selector if claim.status.allocation else None
-        if selector is not None and not selects(selector, node):
-            text = f"cannot have the devices that claim {claim.title} has"
-            yield Said(text, Obstacle.DEVICES_ELSEWHERE, claim=claim.title)
