@@ -253,6 +253,9 @@ def _rings(rows: Iterable[DeviceRow]) -> Iterator[Ring]:
         yield Ring(name=name, size=len(found), free=free, may_lack=may_lack)
 
 
+# --- what is wrong with one device ---------------------------------------------------------------
+
+
 class NoSuchDevice(DriverError):
     """No device, or more than one, has the name that a person gave."""
 

@@ -241,6 +241,9 @@ def _flaw(
     return None
 
 
+# --- what an allocation takes of a device's capacities, by the policies of its owner -------------
+
+
 def share_of(device: Device, requests: Mapping[str, str]) -> dict[str, Fraction] | None:
     """What is taken of each capacity.
 

@@ -122,7 +122,7 @@ class WantedClaim:
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """Answers whether selectors admit devices; *decide* holds one against one device."""
+    """Answers whether selectors admit devices; *decide* holds each against each device once."""
 
     decide: Decide
     _known: dict[tuple[str, ...], bool | Exception] = field(default_factory=dict)

@@ -409,10 +409,10 @@ def _subtract(left: dict[CounterKey, Fraction], placed: PlacedDevice) -> None:
         left[key] -= amount
 
 
+# --- what is alike -------------------------------------------------------------------------------
+
 Link = tuple[Hashable, ...]
 """What devices have in common: a counter set, or a value that only one of them may have."""
-
-
 Traits = tuple[Hashable, Sequence[tuple[Link, Hashable]]]
 """All that a search knows of a device: what is equal for devices that are alike apart from their
 links, and what it takes of each link."""
@@ -422,7 +422,9 @@ class Alike:
     """The devices of a search, in cells: what has a link is in the cell of all others with it.
 
     Cells are alike if they have the same devices in the same order, whatever their links are
-    called, and as much of each link is left.
+    called, and as much of each link is left. Of sixteen NPUs there are 12,870 choices of eight, and
+    where they are alike each leaves the same to what comes after it: where one leads nowhere, none
+    does.
     """
 
     def __init__(self, known: Mapping[DeviceId, Traits], left: Mapping[Link, Hashable]) -> None:
