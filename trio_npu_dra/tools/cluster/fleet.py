@@ -29,9 +29,8 @@ from trio_npu_dra.tools.cluster.said import Said
 
 _PARTITION: Final = re.compile(r"npu-\d+-.")
 """The names of partitions, for those of which nothing else is known any more."""
-
-
-_EVENTS = 10
+_EVENTS: Final = 10
+"""Events of a device that are shown."""
 
 
 class DeviceState(StrEnum):

@@ -355,16 +355,12 @@ BLOCKING = ("NoSchedule", "NoExecute")
 
 def selects(selector: NodeSelector, node: FullNode) -> bool:
     """Whether one of the terms holds for a node; a term without lines holds for none."""
-    return any(_holds(term, node) for term in selector.node_selector_terms)
-
-
-def _holds(term: SelectorTerm, node: FullNode) -> bool:
-    if not term.match_expressions and not term.match_fields:
-        return False
-    labels = node.metadata.labels
-    fields = {"metadata.name": node.metadata.name}
-    return all(requirement_holds(line, labels) for line in term.match_expressions) and all(
-        requirement_holds(line, fields) for line in term.match_fields
+    labels, fields = node.metadata.labels, {"metadata.name": node.metadata.name}
+    return any(
+        bool(term.match_expressions or term.match_fields)
+        and all(requirement_holds(line, labels) for line in term.match_expressions)
+        and all(requirement_holds(line, fields) for line in term.match_fields)
+        for term in selector.node_selector_terms
     )
 
 
@@ -409,6 +405,5 @@ def _tolerates(toleration: Toleration, taint: DeviceTaint) -> bool:
 
 def taint_words(taint: DeviceTaint) -> str:
     """A taint as kubectl has it: `npu.huawei.com/fault=SeparateNPU:NoExecute`."""
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else (
-        f"{taint.key}:{taint.effect}"
-    )  # fmt: skip
+    key = f"{taint.key}={taint.value}" if taint.value else taint.key
+    return f"{key}:{taint.effect}"

@@ -28,7 +28,7 @@ from trio_npu_dra.tools.cluster.explain.search import (
     TOO_MUCH,
     Given,
     NodeOutlook,
-    look,
+    check,
     not_known,
     outlook,
     value_of,
@@ -225,9 +225,9 @@ def _waiting(
         return _answer(subject, Outcome.UNDECIDED, not_known(error), view)
     if why := _refused(claims, view):
         return _answer(subject, Outcome.WAITS, why, view)
-    looks = {node: look(case, node) for node in case.open}
+    outlooks = {node: check(case, node) for node in case.open}
     funnels = [_funnels(claim, case) for claim in case.claims]
-    outcome, sentence = _verdict(case, looks, funnels)
+    outcome, sentence = _verdict(case, outlooks, funnels)
     is_shared = any(slice_.spec.node_name is None for slice_ in view.slices)
     if outcome is Outcome.WAITS and view.nodes is None and is_shared:
         outcome = Outcome.UNDECIDED
@@ -244,7 +244,7 @@ def _waiting(
                 for one, of_it in zip(case.claims, funnels, strict=True)
             ),
         ),
-        nodes=tuple(_nodes_said(case, looks)),
+        nodes=tuple(_nodes_said(case, outlooks)),
         helps=Helps(case).found() if is_stuck else (),
         doubts=(*view.doubts, *(not_weighed(pod) if pod else ())),
     )
@@ -269,25 +269,25 @@ def _refused(claims: Iterable[Claim], view: ClusterView) -> Said | None:
 
 
 def _verdict(
-    case: Case, looks: Mapping[str, NodeOutlook], funnels: Sequence[Sequence[Funnel]]
+    case: Case, outlooks: Mapping[str, NodeOutlook], funnels: Sequence[Sequence[Funnel]]
 ) -> tuple[Outcome, Said]:
     """The outcome and its sentence, given the *funnels* of each claim."""
     whys: dict[Outcome, Said] = {}
-    for one in looks.values():
+    for one in outlooks.values():
         if one.why is not None:
             whys.setdefault(one.outcome, one.why)
     if failing := whys.get(Outcome.FAILS):
         return Outcome.FAILS, failing.within(f"the scheduler gives up: {failing}")
     if unsure := whys.get(Outcome.UNDECIDED):
         return Outcome.UNDECIDED, unsure
-    if free := [node for node, one in looks.items() if one.outcome is Outcome.FREE]:
+    if free := [node for node, one in outlooks.items() if one.outcome is Outcome.FREE]:
         more = f" and {counted(len(free) - 3, 'more node')}" if len(free) > 3 else ""
         text = ", ".join(free[:3]) + more
         return Outcome.FREE, Said(text, Why.NOTHING_IN_THE_WAY, nodes=free)
     for claim, of_it in zip(case.claims, funnels, strict=True):
         if sentence := _short(claim, of_it):
             return Outcome.WAITS, sentence
-    if not looks:
+    if not outlooks:
         return Outcome.WAITS, _no_node_said(case.barred)
     unknown = next((one.undecided for of_it in funnels for one in of_it if one.undecided), "")
     why = not_known(unknown) if unknown else _together_said(case)
@@ -375,7 +375,9 @@ def _values(attribute: str, given: Iterable[Given]) -> str:
     return ", ".join(words)
 
 
-def _nodes_said(case: Case, looks: Mapping[str, NodeOutlook]) -> Iterator[tuple[str, Said | None]]:
+def _nodes_said(
+    case: Case, outlooks: Mapping[str, NodeOutlook]
+) -> Iterator[tuple[str, Said | None]]:
     said = {
         Outcome.FREE: None,
         Outcome.WAITS: Said("cannot satisfy the pod's claims", OfNode.UNSATISFIED),
@@ -383,7 +385,7 @@ def _nodes_said(case: Case, looks: Mapping[str, NodeOutlook]) -> Iterator[tuple[
         Outcome.UNDECIDED: Said("is undecided", OfNode.NODE_UNDECIDED),
     }
     for node in case.asked:
-        yield node, case.barred.get(node) or said[looks[node].outcome]
+        yield node, case.barred.get(node) or said[outlooks[node].outcome]
 
 
 # --- a pod that has its node, and what a claim has ------------------------------------------------

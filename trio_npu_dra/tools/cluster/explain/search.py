@@ -28,7 +28,7 @@ _AS_KNOWN_SINCE: Final = 37
 STEPS_LIMIT = 50_000
 """Devices that one search tries at most, which takes about a second."""
 
-TOO_MUCH = Said("there are too many combinations of devices to try", Why.TOO_MANY)
+TOO_MUCH: Final = Said("there are too many combinations of devices to try", Why.TOO_MANY)
 Value = tuple[str, str | int | bool]
 
 
@@ -72,7 +72,7 @@ class Given:
     charged: bool
 
 
-def look(case: Case, node: str) -> NodeOutlook:
+def check(case: Case, node: str) -> NodeOutlook:
     """What a node can do for the claims that are asked of it."""
     return _older(case, node) or outlook(case, node)
 
@@ -83,7 +83,7 @@ def first(case: Case) -> tuple[str, tuple[Given, ...]] | None:
     None also where it is not decided, and where the scheduler fails.
     """
     for node in case.open:
-        found = look(case, node)
+        found = check(case, node)
         if found.outcome is Outcome.FREE:
             return node, found.given
         if found.outcome is not Outcome.WAITS:
