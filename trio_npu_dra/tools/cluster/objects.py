@@ -324,11 +324,6 @@ class Claim(ResourceClaim):
         """Whether the scheduler made it for the limits of a pod, which names no claim then."""
         return _IMPLICIT in self.metadata.annotations
 
-    @property
-    def uid(self) -> str:
-        """Its UID; a claim that is only thought of has none."""
-        return self.metadata.uid or self.title
-
 
 class DeviceClassSpec(ApiModel):
     """spec of a DeviceClass."""
