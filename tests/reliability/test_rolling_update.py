@@ -192,6 +192,20 @@ async def until_ready(port: int) -> None:
         await trio.sleep(0.05)
 
 
+async def test_a_thread_that_hangs_in_the_library_does_not_keep_the_node(rig: Rig) -> None:
+    """The owner frees its locks by itself, while its process waits for the thread."""
+    async with older(rig) as old, younger(rig) as new:
+        with rig.board.control() as control:
+            control.hang(device=3)
+            os.kill(old.pid, signal.SIGTERM)
+            await until(lambda: "serving in place of" in new.log.read_text())
+            control.release(device=3)
+            async with open_kubelet(registration(rig, NEW)) as kubelet:
+                claim = rig.claim("a", "npu-0")
+                assert (await kubelet.prepare([claim]))[claim.uid].error == ""
+        await old.ended()
+
+
 async def test_a_hung_owner_keeps_the_node(rig: Rig) -> None:
     """Nobody can tell whether it writes; the kubelet kills it, and the younger one goes on."""
     async with older(rig) as old, younger(rig):

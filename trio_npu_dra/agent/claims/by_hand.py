@@ -1,8 +1,7 @@
 """Tells vNPUs that people cut by hand from vNPUs that were cut for claims.
 
-During a rolling update the other instance cuts vNPUs too, and this one may see such a vNPU before
-it reads the record that names it. So a vNPU counts as cut by hand only once the ledger was read
-under the lock of its chip. Until then it is in no ResourceSlice.
+One that a container uses, or that the CDI file of a claim whose record cannot be read names, may be
+a claim's all the same: it is in no ResourceSlice.
 """
 
 from __future__ import annotations
