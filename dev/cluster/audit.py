@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_DECISION = "authorization.k8s.io/decision"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,8 @@ class Request:
     """One request that has ended.
 
     `code` is the HTTP status; `resource` is a plural (`resourceslices`), empty
-    for a request that is not about a resource; `group` is empty for the core's.
+    for a request that is not about a resource; `group` is empty for the core's;
+    `is_authorized` says whether the roles of the user allow it.
     """
 
     user: str
@@ -29,6 +31,7 @@ class Request:
     name: str
     uri: str
     code: int
+    is_authorized: bool
 
     @property
     def writes(self) -> bool:
@@ -50,6 +53,7 @@ class Request:
             name=about.get("name", ""),
             uri=event["requestURI"],
             code=event.get("responseStatus", {}).get("code", 0),
+            is_authorized=event.get("annotations", {}).get(_DECISION) != "forbid",
         )
 
 

@@ -248,10 +248,10 @@ def pid_of(instance: Object) -> int:
     raise AssertionError(f"no daemon runs in {instance['metadata']['name']}")
 
 
-def test_a_killed_owner_is_replaced_by_itself_while_an_update_is_never_ready(
+def test_a_killed_owner_is_replaced_while_an_update_is_never_ready(
     driver: Driver, space: Space
 ) -> None:
-    """Its container starts again and owns the node; what waits beside it does not."""
+    """By the instance that waits, if that could serve; the roll-back gives the node back."""
     old = driver.wait_ready()
     with failing_update(driver, NEVER_READY):
         wait_waiting(driver)
@@ -260,9 +260,7 @@ def test_a_killed_owner_is_replaced_by_itself_while_an_update_is_never_ready(
         space.start("after")  # perhaps at the kubelet's second try
         space.delete_pod("before")
         space.delete_pod("after")
-        assert sockets(driver) == sockets_of(old) | {
-            f"control-{newest(driver)['metadata']['uid']}.sock"
-        }
+        assert len([name for name in sockets(driver) if name.startswith("dra-")]) == 1
     after = driver.wait_ready()
     assert after["metadata"]["uid"] == old["metadata"]["uid"]
     assert after["status"]["containerStatuses"][0]["restartCount"] == 1
