@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.claims.node import AT_ONCE, NodeOnDisk, board, claim, npu, ref, result
+from tests.claims.node import AT_ONCE, FakeClaims, NodeOnDisk, board, claim, npu, ref, result
 from tests.claims.restarted import prepare, start
 from tests.full_disk import no_file_beyond
 from tests.synced import renames
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.ascend.dcmi.types import MultiDiePolicy
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipFamily
+from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError
 
 
@@ -70,6 +71,48 @@ async def test_a_ready_claim_is_answered_whatever_the_board_is(
         record_path(two_claims, "a").stat().st_ino,
         two_claims.cdi_path("uid-a").stat(),
     ]
+
+
+class SlowClaims(FakeClaims):
+    """Reads of claim b wait."""
+
+    def __init__(self, stored: FakeClaims) -> None:
+        super().__init__(stored.stored)
+        self.answers = trio.Event()
+
+    async def get(
+        self,
+        kind: type[ResourceClaim],
+        name: str,
+        namespace: str | None = None,
+        *,
+        is_cached: bool = False,
+    ) -> ResourceClaim:
+        """Read one claim."""
+        if name == "b":
+            await self.answers.wait()
+        return await super().get(kind, name, namespace, is_cached=is_cached)
+
+
+async def test_a_claim_that_is_unprepared_while_a_prepare_of_it_waits_is_read_again(
+    two_claims: NodeOnDisk,
+) -> None:
+    """That call took it for ready with the devices that it had, and it may have others by now."""
+    reader = SlowClaims(two_claims.source)
+    claims = two_claims.start(patience=AT_ONCE, reader=reader)
+    answers = dict(await claims.prepare([ref("a")]))
+
+    async def prepare_both() -> None:
+        answers.update(await claims.prepare([ref("a"), ref("b")]))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(prepare_both)
+        await wait_all_tasks_blocked()
+        assert await claims.unprepare([ref("a")]) == {"uid-a": ""}
+        two_claims.source.store(claim("a", result("npu-5")))
+        reader.answers.set()
+    assert answers["uid-a"].devices[0].device == "npu-5"
+    assert two_claims.record("uid-a")["allocation"][0]["device"] == "npu-5"
 
 
 async def test_a_claim_of_which_a_device_node_is_gone_is_not_answered(
