@@ -81,7 +81,8 @@ class Owner:
             now = trio.current_time()
             if is_taken:
                 free_since = now if free_since is None else free_since
-                is_due = self.life.value is Life.TAKES_OVER or could_serve()
+                # An instance that was invited keeps calls, also while it drains.
+                is_due = self.life.value is not Life.WAITS or could_serve()
                 if is_due or now - free_since >= _UNREADY_SECONDS:
                     break
                 self._unlock()
@@ -106,6 +107,7 @@ class Owner:
     def invite(self) -> None:
         """Tell an instance that waits that this one is about to end."""
         with suppress(StorageError):  # then the kubelet knows nobody for a second
+            self.check()
             self._locks[0].write(os.fsencode(self._service))
 
     def free(self) -> None:

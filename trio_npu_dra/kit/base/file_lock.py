@@ -54,8 +54,9 @@ class FileLock:
                 try:
                     self._opened = _open(self.path)
                 except ForeignFile:
-                    _make_way(self.path)
-                    return False
+                    if not _make_way(self.path):
+                        return False
+                    self._opened = _open(self.path)
         with storage.translated(f"lock {self.path}"):
             self._is_locked = storage.try_lock(self._opened[0])
         if self._is_locked and not self._has_name():
@@ -107,8 +108,8 @@ def _open(path: Path) -> tuple[int, os.stat_result]:
     return descriptor, found
 
 
-def _make_way(path: Path) -> None:
-    """Set aside the thing that has the lock's name.
+def _make_way(path: Path) -> bool:
+    """Set aside the thing that has the lock's name; false if another process does so.
 
     One process at a time does so, under a lock on the folder: otherwise the second could set aside
     the new file that the first has locked already.
@@ -116,12 +117,13 @@ def _make_way(path: Path) -> None:
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if not storage.try_lock(folder):
-            return
+            return False
         try:
             descriptor, _ = _open(path)
         except ForeignFile:
             storage.set_aside(path)
         else:
             os.close(descriptor)
+        return True
     finally:
         os.close(folder)
