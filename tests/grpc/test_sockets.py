@@ -1,5 +1,6 @@
 """Listening sockets and the files behind them."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ def test_only_a_socket_that_nobody_listens_on_is_refused(tmp_path: Path) -> None
     listener.socket.close()
     assert is_refused(path)
     assert not is_refused(tmp_path / "none")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert not is_refused(path)  # without a descriptor nobody can tell
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_the_longest_path_is_accepted_and_one_more_refused(tmp_path: Path) -> None:

@@ -35,12 +35,16 @@ def is_socket(path: Path) -> bool:
 def is_refused(path: Path) -> bool:
     """Whether it is certain that no process listens on a unix socket.
 
-    False too for another kind of file, for a socket out of our reach, and for a path that is too
-    long.
+    False too for another kind of file, for a socket out of our reach, for a path that is too long,
+    and while no descriptor is left to ask with.
     """
     if is_too_long(path) or not is_socket(path):
         return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+    try:
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    except OSError:
+        return False
+    with probe:
         return probe.connect_ex(os.fspath(path)) == errno.ECONNREFUSED
 
 
