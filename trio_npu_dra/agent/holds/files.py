@@ -111,7 +111,6 @@ class EntryFiles:
     def __init__(self, folder: Path, boot_id: str) -> None:
         self._folder = folder
         self._boot_id = boot_id
-        self._named: set[str] = set()
 
     def make_folder(self) -> bool:
         """Make the folder, or restore its mode and owner; whether it was missing.
@@ -178,15 +177,13 @@ class EntryFiles:
         for uid, problem in list(found.unreadable.items()):
             if is_first_of_boot and self._forget(uid, uid):
                 del found.unreadable[uid]
-            elif uid not in self._named:
-                self._named.add(uid)
+            else:
                 log.error(
                     "claim record cannot be read and is set aside; only its CDI file guards its "
                     "NPUs now, or its name if it is of a pod",
                     extra={"path": str(self._path(uid)), "problem": problem},
                 )
         for uid, entry in list(found.entries.items()):
-            self._named.discard(uid)
             if not self._boot_id or entry.boot_id in {"", self._boot_id}:
                 continue
             if entry.outlasts_boot:

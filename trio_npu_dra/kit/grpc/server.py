@@ -28,7 +28,7 @@ from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.grpc.http2 import Connection, Headers, StreamEnded
 from trio_npu_dra.kit.grpc.service import RpcError, Service
 from trio_npu_dra.kit.grpc.sockets import Listener
-from trio_npu_dra.kit.grpc.stream import Peer, Stream
+from trio_npu_dra.kit.grpc.stream import Stream
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class _Server:
         while True:
             await trio.lowlevel.wait_readable(listener)
             try:
-                accepted, address = listener.accept()
+                accepted, _ = listener.accept()
             except OSError as error:
                 if error.errno in _NO_ROOM:
                     self._warn("cannot accept gRPC connections", error)
@@ -125,17 +125,15 @@ class _Server:
                 self._open.pop(0).cancel()
             scope = trio.CancelScope()
             self._open.append(scope)
-            connections.start_soon(self._serve_peer, accepted, address, scope)
+            connections.start_soon(self._serve_peer, accepted, scope)
 
-    async def _serve_peer(
-        self, accepted: socket.socket, address: Any, scope: trio.CancelScope
-    ) -> None:
+    async def _serve_peer(self, accepted: socket.socket, scope: trio.CancelScope) -> None:
         connection = Connection(accepted, is_client=False)
         with scope:
             async with trio.open_nursery() as calls:
                 calls.start_soon(connection.keep_sending)
                 try:
-                    await self._read(connection, Peer(address), calls)
+                    await self._read(connection, calls)
                 finally:
                     # At once: its calls may clean up for long.
                     connection.close()
@@ -143,7 +141,7 @@ class _Server:
                     with suppress(ValueError):  # it was displaced
                         self._open.remove(scope)
 
-    async def _read(self, connection: Connection, peer: Peer, calls: trio.Nursery) -> None:
+    async def _read(self, connection: Connection, calls: trio.Nursery) -> None:
         """Begin calls until the peer hangs up, is silent for too long, or sends nonsense."""
         try:
             while True:
@@ -159,7 +157,6 @@ class _Server:
                             connection,
                             event.stream_id,
                             cast("Headers", event.headers),
-                            peer=peer,
                             message_bytes=self._limits.message_bytes,
                         )
                         calls.start_soon(self._answer, call)

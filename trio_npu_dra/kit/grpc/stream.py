@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -38,20 +37,6 @@ STATUS_TEXT_LIMIT: Final = 1024
 _INITIAL: Final = [(":status", "200"), ("content-type", f"{GRPC_CONTENT_TYPE}+proto")]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Peer:
-    """Who calls: the public face of `grpclib.protocol.Peer`."""
-
-    address: Any
-
-    def addr(self) -> Any:
-        """Host and port; empty for a unix socket."""
-        return self.address
-
-    def cert(self) -> None:
-        """None: there is no TLS."""
-
-
 class Stream(Call, StreamIterator[RequestT], Generic[RequestT, ReplyT]):
     """A call; iterating gives its requests.
 
@@ -59,11 +44,9 @@ class Stream(Call, StreamIterator[RequestT], Generic[RequestT, ReplyT]):
         connection: Its connection.
         number: Of its HTTP/2 stream.
         headers: Of its request.
-        peer: Who calls.
         message_bytes: Limit of a request.
 
     Attributes:
-        peer: Who calls.
         scope: Around its handler.
         deadline: Of the caller; None if it has none.
     """
@@ -76,12 +59,10 @@ class Stream(Call, StreamIterator[RequestT], Generic[RequestT, ReplyT]):
         number: int,
         headers: Headers,
         *,
-        peer: Peer,
         message_bytes: int,
     ) -> None:
         super().__init__(connection, number, message_bytes)
         self.headers.update(headers)
-        self.peer = peer
         self.scope = trio.CancelScope()
         self.deadline: Deadline | None = None
         self._pairs = headers
@@ -147,11 +128,6 @@ class Stream(Call, StreamIterator[RequestT], Generic[RequestT, ReplyT]):
     def metadata(self) -> Any:
         """The caller's metadata, as a multidict; raises ValueError if it is not well-formed."""
         return decode_metadata(self._pairs)
-
-    @property
-    def user_agent(self) -> str | None:
-        """What the caller calls itself."""
-        return self.headers.get("user-agent")
 
     async def recv_message(self) -> RequestT | None:
         """The next request; None when there are no more.
