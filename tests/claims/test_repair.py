@@ -14,7 +14,6 @@ from tests.claims.node import AT_ONCE, NodeOnDisk, claim, ref, result
 from tests.claims.restarted import errors_in
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
 from trio_npu_dra.agent.claims.service import NodeClaims
-from trio_npu_dra.agent.handout.cdi import Libraries
 from trio_npu_dra.kit.base import watchdog
 
 
@@ -222,26 +221,6 @@ async def test_a_path_of_the_wrong_kind_is_said_once(
         conf.rmdir() if is_folder else conf.unlink()
     said = [vars(line)["path"] for line in caplog.records if "wrong kind" in line.getMessage()]
     assert said == ["/etc/hccn.conf"] * 2
-
-
-async def test_two_versions_do_not_rewrite_each_others_files(
-    node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    """A start writes what its version renders, once; no look compares contents after that."""
-    del autojump_clock
-    older, younger = (
-        replace(node.cdi(), libraries=Libraries(path=path)) for path in ("/old", "/new")
-    )
-    node.source.store(claim("a", result("npu-2")))
-    await node.start(cdi=older).prepare([ref("a")])
-    await nursery.start(keep_cdi_files, node.ledger(), older)
-    await nursery.start(keep_cdi_files, node.ledger(), younger)
-    written = node.cdi_path("uid-a").stat()
-
-    await trio.sleep(60)
-
-    assert b"/new" in node.cdi_path("uid-a").read_bytes()
-    assert node.cdi_path("uid-a").stat().st_ino == written.st_ino
 
 
 # --- a repair that is stuck ----------------------------------------------------------------------

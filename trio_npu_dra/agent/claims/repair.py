@@ -89,8 +89,6 @@ class Repair:
         self._steps = tuple(steps)
         self._lifecycle = ClaimLifecycle(ledger, cdi, steps)
         self._problems: Mapping[str, str] = {}
-        self._state: tuple[object, ...] = ()  # of the host, when the claims here were rendered
-        self._rendered: set[str] = set()
         self._unfit: frozenset[str] = frozenset()
         self._failing: Mapping[str, float] = {}  # claims with errors, and since when
 
@@ -131,11 +129,6 @@ class Repair:
                 self._cdi.remove(uid)
                 log.warning("CDI file without a claim removed", extra={"uid": uid})
         host = DriverFiles(self._cdi.host)
-        families = {device.family for entry in entries.values() for device in entry.devices}
-        if (state := host.state(sorted(families))) != self._state:
-            self._state = state
-            self._rendered.clear()
-        self._rendered &= entries.keys()
         unfit = frozenset(self._cdi.host.unfit)
         for path in sorted(unfit - self._unfit):
             log.warning("a path of the wrong kind is given to no container", extra={"path": path})
@@ -144,26 +137,18 @@ class Repair:
             if not self._lifecycle.is_whole(entry) or entry.holder.kind is HolderKind.POD:
                 continue  # pods of a device plugin have one file together
             with _noted(problems, uid, about=f"{entry}: "):
-                is_changed = self._renew_metadata(entry)
-                is_there = files.get(uid) and entry.metadata.keys() <= metadata.get(uid, set())
-                # What is in a file is compared once for each state of the host only: two versions
-                # would else rewrite each other's files in turns.
-                if is_changed or not is_there or uid not in self._rendered:
-                    self._rendered.discard(uid)
-                    self._rewrite(self._ledger.entry(uid), host)
-                    self._rendered.add(uid)
+                self._renew_metadata(entry)
+                self._rewrite(self._ledger.entry(uid), host)
         with _noted(problems, "hooks"):
             self._cdi.remove_unused_hooks(one.edits for one in self._ledger.by_uid.values())
 
-    def _renew_metadata(self, entry: Entry) -> bool:
-        """Note addresses that have changed while a claim has the chip; return whether some have."""
+    def _renew_metadata(self, entry: Entry) -> None:
+        """Note addresses that have changed while a claim has the chip."""
         if self._metadata is None or self._board is None or not entry.metadata:
-            return False
+            return
         metadata = self._metadata.renewed(entry, self._board.value)
-        if metadata == entry.metadata:
-            return False
-        self._ledger.put(replace(entry, metadata=metadata))
-        return True
+        if metadata != entry.metadata:
+            self._ledger.put(replace(entry, metadata=metadata))
 
     def _rewrite(self, entry: Entry, host: DriverFiles) -> None:
         """Write a claim's files, with what the host has now, such as a new Ascend driver."""

@@ -22,13 +22,11 @@ from trio_npu_dra.ascend.container import (
     ub_mounts,
 )
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.model import ChipFamily
-from trio_npu_dra.ascend.root_info import read_root_info
-from trio_npu_dra.ascend.unified_bus import topology_file, topology_files
+from trio_npu_dra.ascend.unified_bus import topology_file
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.cdi import CdiFiles, Edits
 from trio_npu_dra.kit.base.device_metadata import Documents, MetadataFiles
-from trio_npu_dra.kit.base.errors import ForeignFile, HostFileMissing
+from trio_npu_dra.kit.base.errors import ForeignFile
 
 _TOPOLOGY = "HCCL_TOPO_FILE_PATH"
 _NPU_NODE = re.compile(r"/dev/davinci(\d+)")
@@ -73,19 +71,6 @@ class DriverFiles:
         self.extra_mounts = cache(partial(extra_mounts, host))
         self.root_info = partial(root_info_mounts, host)
         self.topology_file = partial(topology_file, host)
-        self._topologies = partial(topology_files, host)
-        self._root_info = partial(read_root_info, host)
-
-    def state(self, families: Iterable[ChipFamily]) -> tuple[object, ...]:
-        """All of the host on which the files of claims with these families depend, to compare."""
-        found: list[object] = [self.extra_mounts(), self._root_info()]
-        for family in families:
-            for ask in (self.nodes, self.mounts, self.ub_mounts, self._topologies):
-                try:
-                    found.append(ask(family))
-                except HostFileMissing as error:
-                    found.append(str(error))
-        return tuple(found)
 
 
 def _visible_devices(devices: Iterable[HeldDevice]) -> str:
