@@ -251,7 +251,7 @@ def pid_of(instance: Object) -> int:
 def test_a_killed_owner_is_replaced_while_an_update_is_never_ready(
     driver: Driver, space: Space
 ) -> None:
-    """By the instance that waits, if that could serve; the roll-back gives the node back."""
+    """By the instance that waits, if that could serve; the roll-back replaces that one, too."""
     old = driver.wait_ready()
     with failing_update(driver, NEVER_READY):
         wait_waiting(driver)
@@ -261,9 +261,7 @@ def test_a_killed_owner_is_replaced_while_an_update_is_never_ready(
         space.delete_pod("before")
         space.delete_pod("after")
         assert len([name for name in sockets(driver) if name.startswith("dra-")]) == 1
-    after = driver.wait_ready()
-    assert after["metadata"]["uid"] == old["metadata"]["uid"]
-    assert after["status"]["containerStatuses"][0]["restartCount"] == 1
+    driver.wait_ready()
     driver.wait_without_traces()
 
 
