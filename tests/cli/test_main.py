@@ -1,10 +1,14 @@
 """The command line as people use it."""
 
+import gc
+import importlib
 import json
 import platform
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -33,6 +37,25 @@ def npu_dra(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trio_npu_dra.agent.cli.main", *words]
     limit = TIME_LIMIT_SECONDS + 30  # the demo ends by itself before, and says why
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+
+
+def test_what_is_imported_is_not_looked_through_for_garbage(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither while a command is imported nor later; what the command makes is."""
+    seen: set[bool] = set()
+
+    def note(name: str) -> ModuleType:
+        seen.add(gc.isenabled())
+        return import_module(name)
+
+    monkeypatch.setattr(importlib, "import_module", note)
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    assert "--node-name" in capsys.readouterr().out
+    assert (seen, gc.isenabled()) == ({False}, True)
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize(
