@@ -26,8 +26,8 @@ class PartitionMode:
         is_on: Whether they are; otherwise only vNPUs made by hand are offered.
         ours: The ids of the vNPUs that were cut for claims.
         by_hand: The ids of those known to be cut by hand (`claims.by_hand`); None: all but ours. A
-            vNPU that is neither was perhaps cut by another instance of this driver a moment ago. It
-            is not offered, and its chip is not offered whole if it is in use or cannot be cut.
+            vNPU that is neither may be a claim's. It is not offered, and its chip is not offered
+            whole if it is in use or cannot be cut.
         refusals: The library's reasons for refusing to cut: by the chip's key, or `template_key`.
     """
 

@@ -32,7 +32,7 @@ class Partition:
     def is_same(self, other: Self) -> bool:
         """Whether both are one partition of their chip: one wanted partition, or one vNPU.
 
-        To another instance of the driver a vNPU that was cut on demand looks made by hand.
+        A vNPU that was cut on demand looks made by hand once its record is lost.
         """
         return self.key == other.key or (self.vnpu is not None and self.vnpu == other.vnpu)
 

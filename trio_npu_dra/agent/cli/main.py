@@ -69,9 +69,9 @@ def _flags_of(command: str) -> CommandLine:
 def _imported(command: str) -> ModuleType:
     """Import the module of the chosen command: `npu-dra --help` must not load the gRPC stack.
 
-    The garbage collector is off meanwhile, and then ignores what modules have made, which stays.
-    With it a prepare takes 10 % longer (`just bench`), and a full collection stops the event loop
-    for tens of milliseconds.
+    The garbage collector is off meanwhile, and afterwards ignores what modules have made, which
+    stays. If it looked through that, a prepare would take 10 % longer (`just bench`), and a full
+    collection would stop the event loop for tens of milliseconds.
 
     Raises:
         DriverError: It needs a package of an extra that is not installed.

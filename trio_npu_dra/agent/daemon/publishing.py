@@ -186,7 +186,7 @@ def _pool(node: NodeContext) -> PoolContent:
         shares=node.settings.shares,
         shared_for_claims=node.shared_for_claims.value,
     )
-    # Before our first pool either an older instance publishes or nothing could be late.
+    # Before our first pool the instance before us published, or nothing could be late.
     is_late = node.publisher.value.published and pool != node.pool.value
     node.latency.pool_made(board, is_late=is_late)
     return pool

@@ -55,7 +55,7 @@ def resource_devices(
         selection: The operator's.
         given: The devices that pods have.
         unused: Device nodes of chips that no process used when we checked.
-        partitioning: Tells vNPUs that were cut by hand from those that another instance has cut.
+        partitioning: Tells vNPUs that were cut by hand from those of claims.
     """
     # A resource stays, without devices if need be, while a pod has one of its devices. Five minutes
     # after the last plugin of a resource has gone, the kubelet starts no more containers of pods

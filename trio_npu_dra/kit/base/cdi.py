@@ -92,7 +92,7 @@ class CdiFiles:
             for path in paths:
                 if path.name.startswith(prefix) and path.name.endswith(suffix):
                     uid = path.name.removeprefix(prefix).removesuffix(suffix)
-                    with suppress(FileNotFoundError):  # another instance has just removed it
+                    with suppress(FileNotFoundError):  # the daemon has just removed it
                         found[uid] = storage.has_form(path.lstat(), mode=_MODE)
         return found
 
