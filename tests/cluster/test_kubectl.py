@@ -16,7 +16,7 @@ import trio
 from dev.cluster.control_plane import ControlPlane
 from dev.rig.waiting import HANG_SECONDS
 from tests.cluster.conftest import Server
-from tests.kubectl.conformance import ALL, ENDINGS, PROGRAM, asked, nothing_is_left
+from tests.kubectl.conformance import ALL, ENDINGS, PROGRAM, asked, nothing_is_left, standard_input
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta
 from trio_npu_dra.kit.base.errors import Forbidden
 from trio_npu_dra.tools import kubectl
@@ -136,13 +136,8 @@ async def test_nothing_can_be_written() -> None:
 @pytest.fixture
 def terminal() -> Iterator[int]:
     """The other side of a terminal, which is our standard input."""
-    outer, inner = pty.openpty()
-    before = os.dup(0)
-    os.dup2(inner, 0)
-    yield outer
-    os.dup2(before, 0)
-    for end in (outer, inner, before):
-        os.close(end)
+    with standard_input(*pty.openpty()) as outer:
+        yield outer
 
 
 def test_a_plugin_asks_on_the_terminal(

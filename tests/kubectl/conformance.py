@@ -10,7 +10,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,17 @@ PROGRAM: Final = (sys.executable, "-m", kubectl_npu.__name__)
 def asked(*words: str) -> argparse.Namespace:
     """What the command line says."""
     return kubectl_npu.parser().read(words)
+
+
+@contextmanager
+def standard_input(outer: int, inner: int) -> Iterator[int]:
+    """Read our standard input from *inner*, whose other side is *outer*; close both at the end."""
+    before = os.dup(0)
+    os.dup2(inner, 0)
+    yield outer
+    os.dup2(before, 0)
+    for end in (outer, inner, before):
+        os.close(end)
 
 
 async def slices_are_listed_and_watched() -> None:

@@ -11,7 +11,7 @@ import trio
 
 from dev.explain.static_api import StaticApi, served
 from dev.rig.waiting import HANG_SECONDS, until
-from tests.kubectl.conformance import ALL, ENDINGS, asked, nothing_is_left
+from tests.kubectl.conformance import ALL, ENDINGS, asked, nothing_is_left, standard_input
 from trio_npu_dra.tools import kubectl
 from trio_npu_dra.tools.cli import npu_completion
 from trio_npu_dra.tools.cli.kubectl_npu import main
@@ -146,12 +146,8 @@ def test_a_shell_that_completes_is_asked_nothing(
 def typed() -> Iterator[int]:
     """What is written there comes from our standard input."""
     reading, writing = os.pipe()
-    before = os.dup(0)
-    os.dup2(reading, 0)
-    yield writing
-    os.dup2(before, 0)
-    for end in (reading, writing, before):
-        os.close(end)
+    with standard_input(writing, reading) as outer:
+        yield outer
 
 
 @pytest.fixture
