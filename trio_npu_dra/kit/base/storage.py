@@ -98,16 +98,17 @@ def write_in_place(path: Path, data: bytes, *, mode: int) -> None:
     Raises:
         StorageError: The disk is full, read-only, or fails.
     """
+    if holds(path, data, mode=mode):
+        return
     with translated(f"write {path}"):
         try:
-            descriptor, found = open_file(path, os.O_RDWR | os.O_CREAT, mode=mode)
+            descriptor, found = open_file(path, os.O_WRONLY | os.O_CREAT, mode=mode)
         except ForeignFile:  # no container of ours has it
             remove(path)
-            descriptor, found = open_file(path, os.O_RDWR | os.O_CREAT, mode=mode)
+            descriptor, found = open_file(path, os.O_WRONLY | os.O_CREAT, mode=mode)
         try:
             _set_mode(descriptor, found, mode)
-            if found.st_size != len(data) or os.pread(descriptor, len(data), 0) != data:
-                _write_all(descriptor, data)
+            _write_all(descriptor, data)
             if found.st_size > len(data):
                 os.ftruncate(descriptor, len(data))
         finally:
