@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from trio_npu_dra.kit.api.events import Event
-from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.objects import KubeObject
+from trio_npu_dra.kit.api.objects import FullNode, KubeObject
 from trio_npu_dra.tools.cluster.inventory import ClusterView, with_rules
 from trio_npu_dra.tools.cluster.objects import AnySlice, Claim, DeviceClass, DeviceTaintRule, Pod
 

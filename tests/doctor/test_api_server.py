@@ -16,7 +16,6 @@ from tests.holds.entries import POOL, entry
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.kubeconfig import load_credentials
-from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import (
     Allocation,
     AllocationResult,
@@ -24,6 +23,7 @@ from trio_npu_dra.kit.api.objects import (
     Device,
     DeviceAllocation,
     DeviceAttribute,
+    FullNode,
     KubeObject,
     ObjectMeta,
     ResourceClaim,

@@ -27,7 +27,7 @@ from trio_npu_dra.tools.cluster.objects import Pod
 
 if TYPE_CHECKING:
     from tests.explain.conftest import Cluster
-    from trio_npu_dra.kit.api.nodes import FullNode
+    from trio_npu_dra.kit.api.objects import FullNode
     from trio_npu_dra.tools.cluster.inventory import PoolId
     from trio_npu_dra.tools.cluster.pools import NodePool
 

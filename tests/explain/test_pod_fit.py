@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dev.explain.world import Wire, class_, node, pod, view_of
-from trio_npu_dra.kit.api.nodes import FullNode
+from trio_npu_dra.kit.api.objects import FullNode
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.explain.case import from_devices, not_weighed, obstacles, used
 from trio_npu_dra.tools.cluster.objects import Pod, Requirement, requirement_holds

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dev.explain.world import Wire, device, node, slice_
-from trio_npu_dra.kit.api.nodes import FullNode
+from trio_npu_dra.kit.api.objects import FullNode
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.objects import AnyDevice, AnySlice
 from trio_npu_dra.tools.cluster.pools import NodePool, fits, pools_by_node, share_of

@@ -4,6 +4,8 @@ Unknown fields are ignored when read, so that a newer API server is no error; ab
 absent when written. What only few programs need is elsewhere: the daemon loads this at its start.
 """
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
@@ -379,3 +381,31 @@ class ResourceClaim(KubeObject):
     namespaced = True
 
     status: ResourceClaimStatus = Field(default_factory=ResourceClaimStatus)
+
+
+class NodeSpec(ApiModel):
+    """spec of a Node; its taints have the fields of those of devices."""
+
+    unschedulable: bool = False
+    taints: Items[DeviceTaint] = ()
+
+
+class NodeInfo(ApiModel):
+    """status.nodeInfo: versions of what runs on the node, as `v1.36.3`, `containerd://2.1.6`."""
+
+    kubelet_version: str = ""
+    container_runtime_version: str = ""
+
+
+class NodeStatus(ApiModel):
+    """status of a Node."""
+
+    allocatable: Named[str] = Field(default_factory=dict)
+    node_info: NodeInfo = Field(default_factory=NodeInfo)
+
+
+class FullNode(Node):
+    """A Node as a whole."""
+
+    spec: NodeSpec = Field(default_factory=NodeSpec)
+    status: NodeStatus = Field(default_factory=NodeStatus)

@@ -10,8 +10,7 @@ from trio_npu_dra.ascend import fact_names
 from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.model import Board, Chip, ChipFamily
 from trio_npu_dra.kit.api.client import KubeClient
-from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.objects import ObjectMeta
+from trio_npu_dra.kit.api.objects import FullNode, ObjectMeta
 from trio_npu_dra.kit.api.workloads import JOB_NAME, JOBSET_NAME, LWS_NAME
 from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Invalid, NotFound
 from trio_npu_dra.tools import kubectl

@@ -7,8 +7,7 @@ from typing import Final, TypeVar
 
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.events import Event
-from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.objects import KubeObject, ObjectMeta
+from trio_npu_dra.kit.api.objects import FullNode, KubeObject, ObjectMeta
 from trio_npu_dra.kit.api.pages import Listed
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError
 from trio_npu_dra.tools.cluster.inventory import ClusterView, with_rules

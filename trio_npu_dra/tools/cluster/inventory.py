@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 
 from trio_npu_dra.agent.devices.npu_status import NpuStatus
 from trio_npu_dra.kit.api.events import Event
-from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.objects import AllocationResult, DeviceStatus, ObjectMeta
+from trio_npu_dra.kit.api.objects import AllocationResult, DeviceStatus, FullNode, ObjectMeta
 from trio_npu_dra.kit.api.parsing import NotUnderstood, convert
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.objects import (

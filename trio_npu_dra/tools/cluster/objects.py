@@ -12,12 +12,12 @@ from typing import Any, Final
 from pydantic import Field
 
 from trio_npu_dra.kit.api import pods
-from trio_npu_dra.kit.api.nodes import FullNode
 from trio_npu_dra.kit.api.objects import (
     Allocation,
     ApiModel,
     Device,
     DeviceTaint,
+    FullNode,
     Items,
     KubeObject,
     Named,

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
-from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.objects import CapacityPolicy, Device, DeviceCapacity
+from trio_npu_dra.kit.api.objects import CapacityPolicy, Device, DeviceCapacity, FullNode
 from trio_npu_dra.kit.api.quantity import canonical_quantity, parse_quantity
 from trio_npu_dra.tools.cluster.inventory import (
     PlacedDevice,

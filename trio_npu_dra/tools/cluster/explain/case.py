@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from trio_npu_dra.kit.api.nodes import FullNode
-from trio_npu_dra.kit.api.objects import DeviceTaint, ObjectMeta
+from trio_npu_dra.kit.api.objects import DeviceTaint, FullNode, ObjectMeta
 from trio_npu_dra.kit.api.pods import PodClaim
 from trio_npu_dra.kit.api.quantity import parse_quantity
 from trio_npu_dra.tools.cluster.cel import SelectorFails, Undecided
