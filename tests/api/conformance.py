@@ -22,7 +22,7 @@ from tests.api.watch_scenarios import (
     a_picture_may_be_of_labels_in_a_namespace,
     a_watch_tells_each_change_in_order,
 )
-from trio_npu_dra.kit.api.applied import ManagedMeta, ManagedNode
+from trio_npu_dra.agent.report.labelled_node import ManagedMeta, ManagedNode
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import (
     Allocation,

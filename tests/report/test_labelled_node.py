@@ -12,8 +12,14 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from dev.rig.waiting import HANG_SECONDS, until
-from trio_npu_dra.agent.report.labelled_node import RETRY_LIMIT, NodeLabels, change, keep_node
-from trio_npu_dra.kit.api.applied import ManagedMeta, ManagedNode
+from trio_npu_dra.agent.report.labelled_node import (
+    RETRY_LIMIT,
+    ManagedMeta,
+    ManagedNode,
+    NodeLabels,
+    change,
+    keep_node,
+)
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import Credentials
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import trio
+from pydantic import Field
 
-from trio_npu_dra.kit.api.applied import ManagedMeta, ManagedNode
 from trio_npu_dra.kit.api.client import KubeClient
+from trio_npu_dra.kit.api.objects import ApiModel, Items, Node, ObjectMeta
 from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import KubeError
@@ -117,3 +118,34 @@ def change(
     if ours == labels.keys() and labels.items() <= stored.labels.items():
         return None
     return ManagedNode(metadata=ManagedMeta(name=stored.name, uid=stored.uid, labels=labels))
+
+
+class ManagedFields(ApiModel):
+    """metadata.managedFields[]: the fields that one manager wrote, as nested keys `f:<name>`."""
+
+    manager: str = ""
+    operation: str = ""
+    fields: Any = Field(None, alias="fieldsV1")
+
+
+class ManagedMeta(ObjectMeta):
+    """metadata, with the managers of its fields."""
+
+    managed_fields: Items[ManagedFields] = ()
+
+    def labels_by(self, manager: str) -> frozenset[str]:
+        """The keys of the labels that a manager has applied."""
+        found: set[str] = set()
+        for one in self.managed_fields:
+            if (one.manager, one.operation) == (manager, "Apply"):
+                fields = one.fields
+                for step in ("f:metadata", "f:labels"):
+                    fields = fields.get(step) if isinstance(fields, dict) else None
+                found |= {key.removeprefix("f:") for key in fields or () if key != "."}
+        return frozenset(found)
+
+
+class ManagedNode(Node):
+    """A Node whose labels have several writers."""
+
+    metadata: ManagedMeta
