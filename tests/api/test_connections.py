@@ -17,9 +17,8 @@ from trio_npu_dra.kit.api import connection
 from trio_npu_dra.kit.api.bodies import OBJECT_LIMIT
 from trio_npu_dra.kit.api.client import open_client
 from trio_npu_dra.kit.api.credentials import BearerToken, Credentials
-from trio_npu_dra.kit.api.material import Material
 from trio_npu_dra.kit.api.objects import Node
-from trio_npu_dra.kit.api.tls import Tls
+from trio_npu_dra.kit.api.tls import Material, Tls
 from trio_npu_dra.kit.api.transport import AT_ONCE, Transport
 from trio_npu_dra.kit.base.errors import KubeError, Unreadable
 

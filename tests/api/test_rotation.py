@@ -16,8 +16,8 @@ from tests.api.pki import kubeconfig
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.credentials import BearerToken, Credentials, in_cluster
 from trio_npu_dra.kit.api.kubeconfig import driver_credentials
-from trio_npu_dra.kit.api.material import Material
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta
+from trio_npu_dra.kit.api.tls import Material
 from trio_npu_dra.kit.base.errors import Forbidden, Unavailable
 from trio_npu_dra.lab.standins.api_server import serve_api_tls
 from trio_npu_dra.lab.standins.api_state import ApiState

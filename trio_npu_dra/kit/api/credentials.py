@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trio_npu_dra.kit.api.material import Material
-from trio_npu_dra.kit.api.tls import Tls, check_name
+from trio_npu_dra.kit.api.tls import Material, Tls, check_name
 from trio_npu_dra.kit.base.errors import ConfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -21,8 +21,7 @@ from trio_npu_dra.kit.api.credentials import (
     check_url,
     in_cluster,
 )
-from trio_npu_dra.kit.api.material import Material
-from trio_npu_dra.kit.api.tls import ClientCertificate, Tls
+from trio_npu_dra.kit.api.tls import ClientCertificate, Material, Tls
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.storage import translated
 
