@@ -9,7 +9,7 @@ import pytest
 from tests.claims.node import NodeOnDisk
 from tests.holds.entries import held
 from tests.synced import syncs
-from trio_npu_dra.agent.config.effective import EffectiveConfig
+from trio_npu_dra.agent.config.model import EffectiveConfig
 from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.holds.entry import host_nodes
 

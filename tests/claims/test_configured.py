@@ -23,8 +23,7 @@ from tests.claims.node import (
 from tests.claims.restarted import prepare, start
 from tests.holds.entries import held
 from trio_npu_dra.agent.claims.allocation import allocation_of
-from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
-from trio_npu_dra.agent.config.model import MAX_OF_CLAIM
+from trio_npu_dra.agent.config.model import DEFAULT_CONFIG, MAX_OF_CLAIM, EffectiveConfig
 from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.handout.library_hook import LibraryHook
 from trio_npu_dra.kit.api.objects import AllocationConfiguration, ResourceClaim

@@ -12,7 +12,7 @@ import pytest
 
 from tests.claims.node import DRIVER
 from tests.holds.entries import held
-from trio_npu_dra.agent.config.effective import EffectiveConfig
+from trio_npu_dra.agent.config.model import EffectiveConfig
 from trio_npu_dra.agent.handout.cdi import CdiFolder, Libraries
 from trio_npu_dra.agent.holds.entry import HeldDevice
 from trio_npu_dra.ascend.host import Host

@@ -15,7 +15,7 @@ from tests.claims.sharing import Driver, noted, sharing_driver
 from tests.holds.entries import configured, entry, of_partition
 from tests.synced import syncs
 from trio_npu_dra.agent.claims.patience import Patience
-from trio_npu_dra.agent.config.effective import EffectiveConfig
+from trio_npu_dra.agent.config.model import EffectiveConfig
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.entry import EntryState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dev.config.cases import GOOD, named
-from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig, effective
+from trio_npu_dra.agent.config.model import DEFAULT_CONFIG, EffectiveConfig, effective
 from trio_npu_dra.agent.config.refusals import parse_config
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 
-from trio_npu_dra.agent.config.effective import EffectiveConfig
+from trio_npu_dra.agent.config.model import EffectiveConfig
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.ascend.dcmi.types import ChipRef

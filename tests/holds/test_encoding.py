@@ -18,7 +18,7 @@ from tests.holds.entries import (
     of_partition,
     reached,
 )
-from trio_npu_dra.agent.config.effective import EffectiveConfig
+from trio_npu_dra.agent.config.model import EffectiveConfig
 from trio_npu_dra.agent.holds.encoding import encode, parse
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.ascend.model import ChipHealth

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig, effective
-from trio_npu_dra.agent.config.model import MAX_OF_CLAIM
+from trio_npu_dra.agent.config.model import DEFAULT_CONFIG, MAX_OF_CLAIM, EffectiveConfig, effective
 from trio_npu_dra.agent.config.refusals import parse_config, show
 from trio_npu_dra.agent.holds.entry import Allocated
 from trio_npu_dra.ascend.offers import Offer

@@ -12,7 +12,7 @@ import trio
 from trio_npu_dra.agent.claims.allocation import allocation_of, check_partitions, offers_of
 from trio_npu_dra.agent.claims.lifecycle import ClaimPlan
 from trio_npu_dra.agent.claims.metadata import DeviceMetadata
-from trio_npu_dra.agent.config.effective import EffectiveConfig
+from trio_npu_dra.agent.config.model import EffectiveConfig
 from trio_npu_dra.agent.handout.cdi import CdiFolder, DriverFiles
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice

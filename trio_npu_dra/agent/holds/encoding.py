@@ -40,8 +40,12 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
-from trio_npu_dra.agent.config.model import ContainerLibraries, VisibleDevices
+from trio_npu_dra.agent.config.model import (
+    DEFAULT_CONFIG,
+    ContainerLibraries,
+    EffectiveConfig,
+    VisibleDevices,
+)
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.ascend.model import Chip, ChipFamily

@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from trio_npu_dra.agent.config.effective import DEFAULT_CONFIG, EffectiveConfig
+from trio_npu_dra.agent.config.model import DEFAULT_CONFIG, EffectiveConfig
 from trio_npu_dra.agent.holds.hold import Hold, Holder
 from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.partition import Partition
