@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trio_npu_dra.agent.observe.latency import EventLatency, EventPublished
+from trio_npu_dra.agent.observe.metrics import EventLatency, EventPublished
 from trio_npu_dra.ascend.model import Board
 
 ACCEPTED = "accepted"

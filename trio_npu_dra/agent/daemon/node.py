@@ -16,8 +16,7 @@ from trio_npu_dra.agent.devices.taints import TaintPolicy
 from trio_npu_dra.agent.holds.hold import SharedClaim
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.agent.holds.owner import Owner
-from trio_npu_dra.agent.observe.latency import EventLatency
-from trio_npu_dra.agent.observe.metrics import Metrics
+from trio_npu_dra.agent.observe.metrics import EventLatency, Metrics
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.division_poll import DivisionPoll
