@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,6 @@ from trio_npu_dra.kit.base.errors import ConfigError, DriverError, Invalid
 from trio_npu_dra.kit.base.terminal import say
 from trio_npu_dra.tools import kubectl
 from trio_npu_dra.tools.cli import table as columns
-from trio_npu_dra.tools.ranktable.environment import Framework, variables
 from trio_npu_dra.tools.ranktable.job import find_job, read_members
 from trio_npu_dra.tools.ranktable.members import Gathered, Member, portless
 from trio_npu_dra.tools.ranktable.tables import Wire, form_of, make_table, ranks_of, together
@@ -240,3 +240,38 @@ def _explanation(members: Sequence[Member]) -> Iterator[str]:
         first = last + 1
     yield from columns.lines(rows)
     yield _WHO_NEEDS_ONE
+
+
+class Framework(StrEnum):
+    """Whose variables they are."""
+
+    PYTORCH = "pytorch"
+    MINDSPORE = "mindspore"
+
+
+def variables(members: Sequence[Member], own: Member, framework: Framework) -> dict[str, str]:
+    """The variables for the pod *own*: those of torchrun, or of MindSpore's msrun.
+
+    The first pod is the master. The ports are the usual ones of both.
+    """
+    master = members[0].address
+    nodes, rank, local = len(members), members.index(own), len(own.npus)
+    world = sum(len(member.npus) for member in members)
+    if framework is Framework.MINDSPORE:
+        found = {
+            "MS_SCHED_HOST": master,
+            "MS_SCHED_PORT": 8118,
+            "MS_WORKER_NUM": world,
+            "MS_LOCAL_WORKER": local,
+            "MS_NODE_RANK": rank,
+        }
+    else:
+        found = {
+            "MASTER_ADDR": master,
+            "MASTER_PORT": 29500,
+            "NNODES": nodes,
+            "NODE_RANK": rank,
+            "NPROC_PER_NODE": local,
+            "WORLD_SIZE": world,
+        }
+    return {name: str(value) for name, value in found.items()}
