@@ -3,8 +3,7 @@
 It must not know what its pages show.
 """
 
-from trio_npu_dra.kit.http.coalesced import Coalesced
-from trio_npu_dra.kit.http.handlers import Handler, HttpRequest, HttpResponse, routed
+from trio_npu_dra.kit.http.handlers import Coalesced, Handler, HttpRequest, HttpResponse, routed
 from trio_npu_dra.kit.http.server import HttpLimits, serve_http
 
 __all__ = [
