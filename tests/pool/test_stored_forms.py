@@ -61,7 +61,7 @@ def test_counter_sets_are_remembered_too() -> None:
 
 
 def test_a_kind_of_difference_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Fields and the features behind them; not again for another device or after an outage."""
+    """Not again for another device or after an outage."""
     caplog.set_level(logging.WARNING)
     forms = StoredForms()
     for _ in range(2):
@@ -70,4 +70,3 @@ def test_a_kind_of_difference_is_said_once(caplog: pytest.LogCaptureFixture) -> 
         assert forms.forget()
     (record,) = caplog.records
     assert vars(record)["fields"] == ["taints"]
-    assert vars(record)["features"] == ["DRADeviceTaints"]
