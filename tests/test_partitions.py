@@ -213,6 +213,26 @@ async def test_health_and_metrics_show_who_has_which_partition(
         ]
 
 
+async def test_a_vnpu_that_was_cut_by_hand_is_free_as_soon_as_its_claim_has_ended(
+    rig: Rig, control: BoardControl
+) -> None:
+    """Although no reading of the NPUs is due."""
+    rig.health_poll_interval = 60.0
+    vnpu = control.create_vnpu(0, "vir05_1c_8g")
+    first, second = (rig.claim(name, f"npu-0-vnpu-{vnpu}") for name in ("first", "second"))
+    other = rig.claim("other", "npu-1-vir05-1c-8g-0")
+    async with rig.registered() as kubelet:
+        await published(rig)
+        assert (await kubelet.prepare([first]))[first.uid].error == ""
+        control.use_vnpu(0, vnpu)
+        await kubelet.prepare([other])
+        await kubelet.unprepare([other])  # the NPUs are read now
+        control.use_vnpu(0, vnpu, in_use=False)
+        await kubelet.unprepare([first])
+        with trio.fail_after(5):
+            assert (await kubelet.prepare([second]))[second.uid].error == ""
+
+
 async def test_where_the_server_drops_counters_whole_npus_are_published(rig: Rig) -> None:
     """And a claim for one is served; `npu-dra health` says why there are no partitions."""
     rig.api.kubernetes = Kubernetes(minor=34, taints=False, counters=False)

@@ -109,10 +109,6 @@ class Chips:
             raise DevicesUnknown(f"{node} is not listed")
         return {int(path.name): path.read_text() for path in self._files(node)}
 
-    async def unused(self, node: str) -> frozenset[int]:
-        """All: no container runs."""
-        return frozenset(await self.of(node))
-
     async def create(self, node: str, template: str, vnpu: int) -> int:
         """Make one, which nobody may have made."""
         await trio.lowlevel.checkpoint()

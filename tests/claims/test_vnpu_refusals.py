@@ -162,16 +162,6 @@ async def test_a_vnpu_is_not_removed_that_is_in_use_or_on_another_die(
     assert len(folders.templates()) == 1
 
 
-async def test_a_vnpu_of_a_record_that_cannot_be_read_was_not_cut_by_hand(
-    folders: FolderNode,
-) -> None:
-    """Its claim's CDI file names it."""
-    await folders.prepared()
-    (folders.path() / "100").write_text("vir05_1c_8g")
-    (folders.disk.records_folder / "uid-a.json").write_bytes(b"{")
-    assert await folders.step().cut_by_hand("/dev/davinci0") == {100}
-
-
 async def test_a_partition_is_lost_without_its_vnpu_or_with_another(folders: FolderNode) -> None:
     """An entry may also name no vNPU; one that has its vNPU is left alone."""
     known = (await folders.prepared()).ledger.by_uid["uid-a"]

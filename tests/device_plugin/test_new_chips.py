@@ -11,7 +11,6 @@ from tests.device_plugin.instance import RESOURCE, Instance, Kubelet, given, ids
 from trio_npu_dra.agent.device_plugin.node_plugins import NodePlugins
 from trio_npu_dra.agent.device_plugin.pods import LOOK_SECONDS, PodList
 from trio_npu_dra.agent.device_plugin.selection import Selection
-from trio_npu_dra.ascend.offers import NO_PARTITIONS
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import DevicePlugin
 
@@ -27,7 +26,6 @@ def plugins_of(instance: Instance, node: NodeOnDisk, kubelet: Kubelet) -> NodePl
     return NodePlugins(
         selection=Selection.parse("all"),
         board=node.board,
-        partitioning=Observable(NO_PARTITIONS),
         ledger=instance.ledger,
         cdi=node.cdi(),
         is_busy=kubelet.is_busy,

@@ -184,25 +184,17 @@ def test_a_held_partition_counts_when_somebody_cuts_by_hand_what_was_left() -> N
     assert "npu-3" not in found
 
 
-def test_a_vnpu_of_which_nobody_knows_who_cut_it_is_not_offered() -> None:
-    """Another instance may have cut it for a claim; its record is read first."""
-    board = Board(chips=(split(CUTTABLE, partition(115, "vir05_1c_8g")),))
-    unsettled = replace(CUT, by_hand=frozenset())
-    assert unsettled.unsettled(board) == (115,)
-    names = [offer.name for offer in available(board, (), unsettled)]
-    assert "npu-3-vnpu-115" not in names
-    assert "npu-3-vir05-1c-8g-3" in names, "it is not taken off the room either"
-    (alone,) = Board(chips=(split(die(0), partition(100)),)).chips
-    without = PartitionMode(by_hand=frozenset())
-    assert available(Board(chips=(alone,)), (), without) == ()
-    used = replace(board.chips[0].vdevices[0], in_use=True)
-    board_used = Board(chips=(replace(board.chips[0], vdevices=(used,)),))
-    names = [offer.name for offer in available(board_used, (), unsettled)]
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_vnpu_that_a_container_uses_and_nobody_holds_is_in_no_pool(*, is_used: bool) -> None:
+    """It takes its room all the same, and its chip is not given beside it."""
+    vdevice = replace(partition(115, "vir05_1c_8g"), in_use=is_used)
+    names = [offer.name for offer in pool_offers(Board(chips=(split(CUTTABLE, vdevice),)), (), CUT)]
+    assert ("npu-3-vnpu-115" in names) != is_used
     assert "npu-3-vir05-1c-8g-2" in names
-    assert not {"npu-3", "npu-3-vnpu-115", "npu-3-vir05-1c-8g-3"}.intersection(names)
-    settled = replace(unsettled, by_hand=frozenset({115}))
-    assert settled.unsettled(board) == ()
-    assert "npu-3-vnpu-115" in [offer.name for offer in available(board, (), settled)]
+    assert not {"npu-3", "npu-3-vir05-1c-8g-3"}.intersection(names)
+    whole = a3(split(die(0), vdevice), policy=INDEPENDENT)  # not cut for claims
+    names = [offer.name for offer in pool_offers(whole, ())]
+    assert names == ([] if is_used else ["npu-0-vnpu-115"])
 
 
 NUMBERS = st.integers(0, 7)
@@ -304,13 +296,18 @@ def test_a_chip_in_any_state_is_given_out_in_one_way_or_none(
 ) -> None:
     """What a claim has stays until its release; only an open device is there after it."""
     partitioning = PartitionMode(is_on=is_partitioning)
-    chips = [
-        cuttable(number, state, way)
-        for number, (state, way, _) in enumerate(states)
-        if state != "absent"
-    ]
-    board = Board(chips=tuple(chips))
+
+    def board_of(holds: list[Hold]) -> Board:
+        """With the partitions that claims have: the driver destroys them with their holds."""
+        chips = [
+            cuttable(number, state, way if {*held_as(number, way, "a")} <= {*holds} else "free")
+            for number, (state, way, _) in enumerate(states)
+            if state != "absent"
+        ]
+        return Board(chips=tuple(chips))
+
     holds = [one for number, (_, way, _) in enumerate(states) for one in held_as(number, way, "a")]
+    board = board_of(holds)
     elsewhere = {f"/dev/davinci{number}" for number, (*_, moves) in enumerate(states) if moves}
 
     def standings(holds: Collection[Hold]) -> dict[tuple[object, ...], Standing]:
@@ -332,7 +329,6 @@ def test_a_chip_in_any_state_is_given_out_in_one_way_or_none(
         if standing is Standing.LEAVING:
             assert key in held, "only what is held is leaving"
         left = [one for one in holds if (one.nodes, one.partition and one.partition.key) != key]
-        destroyed = replace(partitioning, by_hand=frozenset(115 + 16 * n for n in range(3)))
-        after = pool_offers(board, left, destroyed, elsewhere=elsewhere)
+        after = pool_offers(board_of(left), left, partitioning, elsewhere=elsewhere)
         keys = {(offer.device_nodes, offer.partition and offer.partition.key) for offer in after}
         assert (key in keys) == (standing is Standing.OPEN), (key, standing)

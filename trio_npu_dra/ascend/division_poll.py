@@ -36,10 +36,14 @@ class DivisionPoll:
         self._wanted = Observable(0)
         self._done = Observable(0)
 
+    def request(self) -> int:
+        """Have it read now; the number of the reading."""
+        self._wanted.set(self._wanted.value + 1)
+        return self._wanted.value
+
     async def again(self) -> None:
         """Read now; return when the Board has the result. A chip that hangs delays it long."""
-        number = self._wanted.value + 1
-        self._wanted.set(number)
+        number = self.request()
         await self._done.wait_until(lambda done: done >= number)
 
     async def follow(

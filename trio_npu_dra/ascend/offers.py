@@ -24,24 +24,13 @@ class PartitionMode:
 
     Attributes:
         is_on: Whether they are; otherwise only vNPUs made by hand are offered.
-        ours: The ids of the vNPUs that were cut for claims.
-        by_hand: The ids of those known to be cut by hand (`claims.by_hand`); None: all but ours. A
-            vNPU that is neither may be a claim's. It is not offered, and its chip is not offered
-            whole if it is in use or cannot be cut.
+        ours: The ids of the vNPUs that were cut for claims; all others were made by hand.
         refusals: The library's reasons for refusing to cut: by the chip's key, or `template_key`.
     """
 
     is_on: bool = False
     ours: frozenset[int] = frozenset()
-    by_hand: frozenset[int] | None = None
     refusals: Mapping[str, str] = field(default_factory=dict, hash=False)
-
-    def unsettled(self, board: Board) -> tuple[int, ...]:
-        """The ids of vNPUs on the Board whose maker is not known yet."""
-        if self.by_hand is None:
-            return ()
-        known = self.ours | self.by_hand
-        return tuple(vnpu for chip in board.chips for vnpu in chip.vnpus if vnpu not in known)
 
 
 def template_key(board: Board, chip: Chip, template: str) -> str:
@@ -80,7 +69,8 @@ class Standing(Enum):
     LEAVING = auto()
     """It stays in the pool until its holder releases it; no new claim may get it."""
     ELSEWHERE = auto()
-    """It is not in the pool: it belongs to a device plugin resource, or a pod has it by one."""
+    """It is not in the pool: it belongs to a device plugin resource, a pod has it by one, or a
+    container uses its vNPU, which nobody holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +122,11 @@ class Offer:
             return None
         known = {vdevice.id: vdevice for chip in self.chips for vdevice in chip.vdevices}
         return known.get(self.partition.vnpu) if self.partition.vnpu is not None else None
+
+    @property
+    def is_used(self) -> bool:
+        """Whether it is a partition that a container uses."""
+        return self.vdevice is not None and self.vdevice.in_use
 
     @property
     def usable(self) -> Resources | None:
@@ -245,7 +240,7 @@ def _of_chip(board: Board, chip: Chip, partitioning: PartitionMode) -> Iterator[
         yield _npu(chip)
     if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
         return
-    for vdevice in cut_by_hand(chip, partitioning):
+    for vdevice in _cut_by_hand(chip, partitioning):
         yield Offer(
             name=f"{chip.name}-vnpu-{vdevice.id}",
             kind=OfferKind.VNPU,
@@ -254,14 +249,8 @@ def _of_chip(board: Board, chip: Chip, partitioning: PartitionMode) -> Iterator[
         )
 
 
-def cut_by_hand(chip: Chip, partitioning: PartitionMode) -> list[VDevice]:
-    """The vNPUs of a chip that are known to be made by hand."""
-    return [
-        vdevice
-        for vdevice in chip.vdevices
-        if vdevice.id not in partitioning.ours
-        if partitioning.by_hand is None or vdevice.id in partitioning.by_hand
-    ]
+def _cut_by_hand(chip: Chip, partitioning: PartitionMode) -> list[VDevice]:
+    return [vdevice for vdevice in chip.vdevices if vdevice.id not in partitioning.ours]
 
 
 def _plan(board: Board, chip: Chip, partitioning: PartitionMode) -> PartitionPlan | str:
@@ -272,8 +261,7 @@ def _plan(board: Board, chip: Chip, partitioning: PartitionMode) -> PartitionPla
         return f"the Ascend driver does not let this driver cut it: {refusal}"
     if why := why_not_split(chip, policy=board.multi_die_policy, mode=board.vnpu_mode):
         return why
-    used = [one for one in chip.vdevices if one.in_use and one.id not in partitioning.ours]
-    by_hand = list(dict.fromkeys([*cut_by_hand(chip, partitioning), *used]))  # they take room
+    by_hand = _cut_by_hand(chip, partitioning)
     plan = plan_partitions(chip, by_hand)
     if plan is None or not plan.partitions:
         ids = ", ".join(str(vdevice.id) for vdevice in by_hand)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeVar, TypeVarTuple
@@ -16,7 +16,7 @@ from trio_npu_dra.ascend.dcmi.errors import (
     NotSupported,
     TemplateRefused,
 )
-from trio_npu_dra.ascend.dcmi.types import ChipRef, VDevice
+from trio_npu_dra.ascend.dcmi.types import ChipRef
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.division_poll import DivisionPoll
 from trio_npu_dra.ascend.model import Board, Chip
@@ -62,14 +62,6 @@ class Vnpus:
             DcmiError: It cannot be asked.
         """
         return await self._call(node, _templates)
-
-    async def unused(self, node: str) -> frozenset[int]:
-        """The ids of the chip's vNPUs that no container uses.
-
-        Raises:
-            DevicesUnknown, DcmiError: As above.
-        """
-        return await self._call(node, _unused)
 
     def known(self, node: str) -> Mapping[int, str]:
         """The templates of vNPUs on the Board, by id."""
@@ -192,15 +184,9 @@ class Vnpus:
 
 
 def _templates(dcmi: Dcmi, chip: ChipRef) -> dict[int, str]:
-    return {vdevice.id: vdevice.template for vdevice in _vdevices(dcmi, chip)}
-
-
-def _unused(dcmi: Dcmi, chip: ChipRef) -> frozenset[int]:
-    return frozenset(vdevice.id for vdevice in _vdevices(dcmi, chip) if not vdevice.in_use)
-
-
-def _vdevices(dcmi: Dcmi, chip: ChipRef) -> Iterator[VDevice]:
-    """A chip's vNPUs, without those that vanish meanwhile."""
+    """The templates of a chip's vNPUs, without those that vanish meanwhile."""
+    found = {}
     for vnpu in dcmi.vnpus(chip):
         with suppress(IdUnknown):
-            yield dcmi.vdevice(chip, vnpu)
+            found[vnpu] = dcmi.vdevice(chip, vnpu).template
+    return found

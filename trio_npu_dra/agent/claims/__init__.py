@@ -7,7 +7,6 @@ ledger. Other rooms import from the modules listed here.
 from __future__ import annotations
 
 __all__ = [
-    "by_hand",
     "contention",
     "metadata",
     "orphans",

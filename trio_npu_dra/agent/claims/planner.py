@@ -16,7 +16,7 @@ from trio_npu_dra.agent.config.model import EffectiveConfig
 from trio_npu_dra.agent.handout.cdi import CdiFolder, DriverFiles
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
-from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, vnpus_of
+from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.container import DeviceNode, chip_nodes, partition_nodes
 from trio_npu_dra.ascend.host import Host
@@ -58,13 +58,6 @@ class Look:
         """Whether a hold keeps a device of the allocation from being open for new claims."""
         found = (self.offers.get(given.device) for given in allocation)
         return any(offer and offer.standing is not Standing.OPEN for offer in found)
-
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        """Why the offers may lack devices, in words."""
-        unsettled = replace(self.partitioning, ours=vnpus_of(self.holds)).unsettled(self.board)
-        words = (f"it is not known who cut or uses vNPU {vnpu}" for vnpu in unsettled)
-        return (*self.board.gaps, *words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +156,7 @@ class ClaimPlanner:
         self, claim: ResourceClaim, ref: ClaimRef, allocation: tuple[Allocated, ...], look: Look
     ) -> Entry:
         offers = offers_of(
-            allocation, pool_name=self.pool_name, by_name=look.offers, gaps=look.gaps
+            allocation, pool_name=self.pool_name, by_name=look.offers, gaps=look.board.gaps
         )
         check_partitions(allocation, offers)
         configs = {given.device: given.config for given in allocation}

@@ -20,7 +20,7 @@ from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.partition import Partition, vnpu_node
+from trio_npu_dra.ascend.partition import Partition
 from trio_npu_dra.ascend.splits import may_be_cut_by, split_of
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.base.errors import ClaimError, ClaimUnavailable, DevicesUnknown
@@ -146,34 +146,6 @@ class VnpuStep:
     async def tidy(self) -> None:
         """Nothing: each partition has a record, which is removed after it."""
 
-    async def cut_by_hand(self, chip_node: str) -> frozenset[int]:
-        """The ids of a chip's vNPUs that certainly were not cut for a claim.
-
-        Without those that a container uses: one may be a claim's all the same.
-
-        Raises:
-            ClaimUnavailable: The chip is not known now.
-            DcmiError: It does not answer.
-            StorageError: Another task holds the chip's lock for long, or the ledger cannot be read.
-        """
-        async with self._alone(chip_node):
-            unused = await self.vnpus.unused(chip_node)
-
-            def find() -> frozenset[int]:
-                return frozenset(
-                    vnpu
-                    for vnpu in unused - self._recorded()
-                    if not any(
-                        self.cdi.hands_out(uid, {vnpu_node(vnpu)}) for uid in self.ledger.unreadable
-                    )
-                )
-
-            return await self.ledger.within(find)
-
-    def _recorded(self) -> frozenset[int]:
-        """The ids of vNPUs in records; inside the critical section."""
-        return vnpus_of(hold for entry in self.ledger.by_uid.values() for hold in entry.holds)
-
     # --- one partition, under the lock of its chip ------------------------------------------------
 
     async def _make(self, part: _Part) -> None:
@@ -241,9 +213,9 @@ class VnpuStep:
         """
         device = part.device
         split = split_of(device.chips[0])
-        known = await self.ledger.within(self._recorded)
-        known |= self.vnpus.known(device.chip_node).keys()  # gone, but the Board would mix them up
-        free = [vnpu for vnpu in split.vdev_ids if vnpu not in there | known] if split else []
+        taken = there | vnpus_of(self.ledger.holds.value)
+        taken |= self.vnpus.known(device.chip_node).keys()  # gone, but the Board would mix them up
+        free = [vnpu for vnpu in split.vdev_ids if vnpu not in taken] if split else []
         if not free:
             raise ClaimUnavailable(f"{device.device} cannot be cut: no id of a vNPU is free")
         await self._record_vnpu(part, free[-1])

@@ -13,7 +13,7 @@ from trio_npu_dra.agent.device_plugin.device import DevicesByResource
 from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
-from trio_npu_dra.agent.holds.hold import SharedClaim
+from trio_npu_dra.agent.holds.hold import SharedClaim, vnpu_holders
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.agent.holds.owner import Owner
 from trio_npu_dra.agent.observe.metrics import EventLatency, Metrics
@@ -74,7 +74,7 @@ class NodeContext:
         self.watch = Observable(WatchStatus())
         self.division = DivisionPoll()
         is_partitioning = settings.partitioning == "dynamic"
-        self.partitioning = Observable(PartitionMode(is_on=is_partitioning, by_hand=frozenset()))
+        self.partitioning = Observable(PartitionMode(is_on=is_partitioning))
         # set by claims
         self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
         self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())
@@ -114,6 +114,10 @@ class NodeContext:
         self.metrics.note(call)
         forget_ended(self.reported, self.ledger.by_uid)
         self.calls.set(self.calls.value + 1)
+        held = vnpu_holders(self.ledger.holds.value)
+        vdevices = [vdevice for chip in self.board.value.chips for vdevice in chip.vdevices]
+        if any(vdevice.in_use and vdevice.id not in held for vdevice in vdevices):
+            self.division.request()  # the containers of an unprepared claim have ended
 
     def published(self, fact: SliceWritten | PoolAccepted) -> None:
         """Note what the publisher did."""

@@ -130,13 +130,12 @@ async def _own_and_work(
     await disk.run(node.faults.load)
     cdi = _cdi_folder(node)
     flags = _share_flags(node, worker, cdi)
-    partitions = _partitions(node, worker, cdi)
-    steps = (partitions, flags)
+    steps = (_partitions(node, worker, cdi), flags)
     calls.open(await _keep_claims(node, service, kube, worker, cdi=cdi, steps=steps))
     if node.owner.life.value is not Life.DRAINS:
         node.owner.life.set(Life.OWNS)
         service.start_soon(stop_for_older_release, node, stop)
-    await publish_chips(node, kube, worker, cdi=cdi, flags=flags, partitions=partitions)
+    await publish_chips(node, kube, worker, cdi=cdi, flags=flags)
 
 
 async def _stop_for_new_library(node: NodeContext, stop: trio.Event) -> None:

@@ -6,8 +6,6 @@ from functools import partial
 
 import trio
 
-from trio_npu_dra.agent.claims.by_hand import find_cut_by_hand
-from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
 from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.daemon.resources import serve_resources
 from trio_npu_dra.agent.device_plugin.cdi_file import devices_before
@@ -42,7 +40,6 @@ async def publish_chips(
     *,
     cdi: CdiFolder,
     flags: ShareFlagStep,
-    partitions: VnpuStep,
 ) -> None:
     """Publish the node's chips, until cancelled.
 
@@ -60,9 +57,6 @@ async def publish_chips(
         nursery.start_soon(follow)
         await _watch(node, nursery, worker)
         node.leaving.set(await disk.run(partial(devices_before, cdi)))
-        await nursery.start(
-            find_cut_by_hand, node.board, node.ledger, partitions, node.partitioning
-        )
         # Claims come in bursts and change the offers of few nodes: without the delay a prepare and
         # an unprepare are 7 % more calls of functions.
         sources = node.board, node.partitioning, node.leaving

@@ -34,7 +34,6 @@ async def serve_resources(
     plugins = NodePlugins(
         selection=node.selection,
         board=node.board,
-        partitioning=node.partitioning,
         ledger=node.ledger,
         cdi=cdi,
         is_busy=partial(is_any_occupied, worker, node.dcmi, node.board),

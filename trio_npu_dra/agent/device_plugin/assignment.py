@@ -16,7 +16,6 @@ from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, holds_of
 from trio_npu_dra.ascend.dcmi.types import VnpuMode
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.offers import NO_PARTITIONS, PartitionMode, cut_by_hand
 from trio_npu_dra.ascend.partition import Partition
 
 
@@ -41,7 +40,6 @@ def resource_devices(
     *,
     given: Collection[ResourceDevice],
     unused: AbstractSet[str],
-    partitioning: PartitionMode = NO_PARTITIONS,
 ) -> DevicesByResource:
     """The devices of each resource, by physical id; a resource without free chips has none.
 
@@ -55,7 +53,6 @@ def resource_devices(
         selection: The operator's.
         given: The devices that pods have.
         unused: Device nodes of chips that no process used when we checked.
-        partitioning: Tells vNPUs that were cut by hand from those of claims.
     """
     # A resource stays, without devices if need be, while a pod has one of its devices. Five minutes
     # after the last plugin of a resource has gone, the kubelet starts no more containers of pods
@@ -74,7 +71,7 @@ def resource_devices(
         if is_claimed or not (mine or is_free):
             continue
         if chip.vnpus:
-            wanted = partitions_of(board, chip, resource, partitioning)
+            wanted = partitions_of(board, chip, resource)
         else:
             whole, shares = ResourceDevice(resource=resource, chip=chip), selection.shares_of(chip)
             wanted = [replace(whole, share=one) for one in range(shares)] if shares > 1 else [whole]
@@ -83,10 +80,8 @@ def resource_devices(
     return {resource: tuple(devices) for resource, devices in found.items()}
 
 
-def partitions_of(
-    board: Board, chip: Chip, resource: str, partitioning: PartitionMode = NO_PARTITIONS
-) -> list[ResourceDevice]:
-    """The vNPUs that were cut by hand off a chip of a resource, where a resource can name them."""
+def partitions_of(board: Board, chip: Chip, resource: str) -> list[ResourceDevice]:
+    """The vNPUs of a chip that no claim has, where a resource can name them."""
     if board.vnpu_mode is VnpuMode.VIRTUAL_MACHINE:
         return []
     return [
@@ -95,7 +90,7 @@ def partitions_of(
             chip=chip,
             partition=Partition(template=one.template, vnpu=one.id),
         )
-        for one in cut_by_hand(chip, partitioning)
+        for one in chip.vdevices
         if (of_partition := partition_resource(resource, one.template)) is not None
     ]
 

@@ -22,7 +22,6 @@ from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.entry import HeldDevice
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.model import Board, Chip
-from trio_npu_dra.ascend.offers import PartitionMode
 from trio_npu_dra.ascend.partition import vnpu_node
 from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.errors import DriverError
@@ -44,7 +43,6 @@ class NodePlugins:
 
     selection: Selection
     board: Observable[Board]
-    partitioning: Observable[PartitionMode]  # tells the vNPUs that were cut by hand
     ledger: Ledger
     cdi: CdiFolder
     # Whether a process uses a chip with one of these device nodes of the host.
@@ -103,13 +101,7 @@ class NodePlugins:
             await self._pod_holds.known.wait_until(bool)
             self._warn_whole()
             await self._share_again()
-            sources = (
-                self.board,
-                self.ledger.holds,
-                self._unused,
-                self.leaving,
-                self.partitioning,
-            )
+            sources = self.board, self.ledger.holds, self._unused, self.leaving
             await nursery.start(derive, self._unclear, self._find_unclear, *sources)
             await self._find_unused()
             await nursery.start(derive, self.devices, self._divide, *sources, self._has_file)
@@ -145,7 +137,6 @@ class NodePlugins:
             self.selection,
             given=self._pod_holds.given,
             unused=self._unused.value,
-            partitioning=self.partitioning.value,
         )
         # The kubelet refuses a pod for good whose allocation fails; for healthy devices it waits.
         has_files = self._has_file.value

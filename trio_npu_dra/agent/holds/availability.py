@@ -15,7 +15,7 @@ no claim holds (`device_plugin.assignment`): by the same holds, these are in no 
 | for a resource, or held by a pod | nothing | nothing |
 | gone, and held | the held device, *leaving*, with a fault | nothing |
 | gone, or not listed | nothing | nothing |
-| with a vNPU that nobody is known to have cut | neither that vNPU nor the NPU | partitions |
+| with a vNPU that a container uses and nobody holds | neither that vNPU nor the NPU | the rest |
 
 The node offers a device no more if its chip was cut by hand or is gone, or the flags or the
 multi-die policy were changed. A *leaving* device is an ordinary one again when that ends.
@@ -109,7 +109,7 @@ def available(
     of_pods = {node for hold in holds if hold.is_of_pod for node in hold.nodes}
     free = [
         offer
-        if key in stays and of_pods.isdisjoint(offer.device_nodes)
+        if key in stays and of_pods.isdisjoint(offer.device_nodes) and not offer.is_used
         else replace(offer, standing=Standing.ELSEWHERE)
         for key, offer in by_key.items()
         if key not in keys and offer.name not in names and not offer.gone
