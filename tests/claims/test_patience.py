@@ -34,26 +34,6 @@ def test_patience_depends_on_who_can_end_the_fault(error: DriverError, seconds: 
     assert Patience().limit_for(error) == seconds
 
 
-async def pauses() -> list[float]:
-    """The seconds between twelve tries at a claim."""
-    attempts, found = Attempts(Patience(), trio.current_time()), []
-    for _ in range(12):
-        since = trio.current_time()
-        assert await attempts.again({"uid-a": Unavailable("503")}) == ["uid-a"]
-        found.append(trio.current_time() - since)
-    return found
-
-
-async def test_pauses_grow_to_a_cap_and_differ(autojump_clock: MockClock) -> None:
-    """A node that waits long asks seldom; two nodes do not march in step."""
-    del autojump_clock
-    one, other = [await pauses() for _ in range(2)]
-
-    assert 0.025 <= one[0] <= 0.05
-    assert all(1.0 <= pause <= 2.0 for pause in one[-5:])
-    assert one != other
-
-
 async def tries(
     errors: dict[str, list[DriverError]], *uids: str
 ) -> tuple[list[list[str]], dict[str, DriverError]]:
@@ -91,10 +71,11 @@ async def test_the_api_server_is_given_the_time_it_asks_for(autojump_clock: Mock
     short, long = Unavailable("429", retry_after=12.0), Unavailable("429", retry_after=120.0)
 
     assert (await tries({"a": [short]}, "a"))[1] == {}
-    assert trio.current_time() - since == pytest.approx(12.0)
+    waited = trio.current_time() - since
+    assert 12 <= waited <= 18
 
     assert (await tries({"a": [long]}, "a"))[1] == {"a": long}
-    assert trio.current_time() - since == pytest.approx(12.0)
+    assert trio.current_time() - since == waited
 
 
 async def test_it_ends_with_the_last_error_when_its_time_is_over(

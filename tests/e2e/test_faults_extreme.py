@@ -19,7 +19,7 @@ from dev.cluster.api import Object
 from dev.cluster.driver import ACCOUNT, NPUS, PLUGIN, Driver
 from tests.e2e.faults import KEEPS_PODS, Faults
 from tests.e2e.space import Space, request
-from trio_npu_dra.kit.pool.pace import AT_ONCE, PER_SECOND
+from trio_npu_dra.kit.base.pace import AT_ONCE, PER_SECOND
 
 pytestmark = pytest.mark.cluster
 

@@ -47,7 +47,7 @@ from trio_npu_dra.kit.base.errors import (
     Unavailable,
 )
 from trio_npu_dra.kit.base.observable import LAZY_SECONDS, Observable
-from trio_npu_dra.kit.pool.pace import AT_ONCE, PER_SECOND
+from trio_npu_dra.kit.base.pace import AT_ONCE, PER_SECOND
 
 SOON = 1.0
 """More than changes and repeated tries take."""

@@ -22,7 +22,6 @@ from trio_npu_dra.ascend.discovery import (
 )
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip
-from trio_npu_dra.kit.base.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +115,7 @@ class Listing:
         self._hardware: object = None
         self._is_listed = False
         self._bus_at = 0.0
-        self._backoff = Backoff(first=pause_seconds, limit=_LAST_RETRY_SECONDS)
+        self._first_pause = pause_seconds
         self._listings = 0  # since something is missing
         self._is_initialised = False  # by a call that came back after its deadline
         self.failure = ""
@@ -135,7 +134,7 @@ class Listing:
         if not (is_chip_failing or board.gaps):
             self._listings = 0
         if now >= self._bus_at:
-            self._bus_at = now + self._backoff.first
+            self._bus_at = now + self._first_pause
             if self._hardware_now != self._hardware:
                 return True
         if now < self.retry_at:
@@ -171,7 +170,7 @@ class Listing:
         except DcmiError as error:
             now = trio.current_time()
             # A listing keeps other calls waiting: for as long as it took they come first.
-            self.retry_at = now + max(self._backoff.first, now - began)
+            self.retry_at = now + max(self._first_pause, now - began)
             return self._failed(known, str(error))
         self.failure, self._is_listed, self._left = "", True, frozenset()
         unlisted = board.unlisted_accelerators
@@ -182,7 +181,7 @@ class Listing:
             )
         # The next list decides whether a chip is gone, and may be the first one with any.
         if any(chip.unlisted for chip in board.chips) or not any(map(_is_listed, board.chips)):
-            self._bus_at = self.retry_at = trio.current_time() + self._backoff.first
+            self._bus_at = self.retry_at = trio.current_time() + self._first_pause
         return board
 
     def _take_late(self, _: None) -> None:
@@ -225,7 +224,8 @@ class Listing:
 
     @property
     def _pause(self) -> float:
-        return self._backoff.pause(self._listings + 1)
+        # The exponent is bounded because a float is.
+        return min(_LAST_RETRY_SECONDS, self._first_pause * 2.0 ** min(self._listings, 64))
 
 
 def _is_listed(chip: Chip) -> bool:

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 
 import trio
 
-from trio_npu_dra.kit.base.backoff import Backoff, spread
-from trio_npu_dra.kit.base.errors import DeviceHeld, DriverError, Forbidden, Unavailable
-
-_BACKOFF = Backoff(first=0.05, limit=2.0)
+from trio_npu_dra.kit.base.errors import DeviceHeld, DriverError, Forbidden
+from trio_npu_dra.kit.base.pace import Backoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class Attempts:
     def __init__(self, patience: Patience, since: float) -> None:
         self._patience = patience
         self._since = since
-        self._failures = 0
+        self._backoff = Backoff(first=0.05, limit=2.0)
 
     @property
     def give_up_at(self) -> float:
@@ -61,12 +59,7 @@ class Attempts:
         Args:
             failed: The errors of the last try, by claim UID.
         """
-        if not failed:
-            return []
-        self._failures += 1
-        own = _BACKOFF.pause(self._failures) * spread()
-        asked = [one.retry_after or 0.0 for one in failed.values() if isinstance(one, Unavailable)]
-        pause = max([own, *asked])
+        pause = self._backoff.failed(*failed.values())
         elapsed = trio.current_time() + pause - self._since
         due = [uid for uid, error in failed.items() if elapsed < self._patience.limit_for(error)]
         if due:

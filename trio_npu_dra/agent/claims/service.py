@@ -82,12 +82,14 @@ class NodeClaims:
         attempts, due = Attempts(self._patience, since), list(refs)
         while due:
             unread = {uid: refs[uid] for uid in due if uid not in plans}
-            read = await side_by_side(partial(self._plan, since, self._planner.look()), unread)
+            plan = partial(self._plan, attempts.give_up_at, self._planner.look())
+            read = await side_by_side(plan, unread)
             plans |= {uid: one for uid, one in read.items() if isinstance(one, ClaimPlan)}
             outcomes |= {uid: one for uid, one in read.items() if isinstance(one, DriverError)}
-            taken = await self._lifecycle.prepare({uid: plans[uid] for uid in due if uid in plans})
-            outcomes |= taken
-            failed = _errors_in(taken)
+            outcomes |= await self._lifecycle.prepare(
+                {uid: plans[uid] for uid in due if uid in plans}
+            )
+            failed = _errors_in({uid: outcomes[uid] for uid in due})
             gone = [uid for uid, error in failed.items() if isinstance(error, HoldGone)]
             for uid in gone:
                 del plans[uid]
@@ -129,19 +131,15 @@ class NodeClaims:
         return {uid: str(errors.get(uid, "")) for uid in refs}
 
     async def _plan(
-        self, since: float, look: Look, uid: str, ref: ClaimRef
+        self, give_up_at: float, look: Look, _uid: str, ref: ClaimRef
     ) -> ClaimPlan | DriverError:
-        """Plan what a claim is to hold, for as long as another try may help."""
-        attempts = Attempts(self._patience, since)
-        while True:
-            try:
-                with trio.move_on_at(attempts.give_up_at):
-                    return await self._planner.plan(ref, look)
-                return ClaimUnavailable("the API server did not answer in time")
-            except DriverError as error:
-                if not await attempts.again({uid: error}):
-                    return error
-            look = self._planner.look()
+        """Plan what a claim is to hold, unless the API server hangs until *give_up_at*."""
+        try:
+            with trio.move_on_at(give_up_at):
+                return await self._planner.plan(ref, look)
+            return ClaimUnavailable("the API server did not answer in time")
+        except DriverError as error:
+            return error
 
     def _devices(self, entry: Entry) -> tuple[PreparedDevice, ...]:
         cdi = self._planner.cdi

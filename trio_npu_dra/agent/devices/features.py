@@ -29,10 +29,10 @@ from trio_npu_dra.kit.api.objects import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Invalid, KubeError
 from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.base.pace import Retry
 from trio_npu_dra.kit.pool import PublisherStatus
 
 log = logging.getLogger(__name__)

@@ -32,11 +32,10 @@ from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.root_info import Levels, read_levels
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import ObjectMeta, ResourceClaim, ResourceClaimStatus
-from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import disk, watchdog
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError, StorageError
 from trio_npu_dra.kit.base.observable import Observable, derive
-from trio_npu_dra.kit.pool import ChangePace
+from trio_npu_dra.kit.base.pace import ChangePace, Retry
 
 log = logging.getLogger(__name__)
 
@@ -172,8 +171,7 @@ class _Writer:
             entry = self.ledger.by_uid.get(uid)
             if entry is not None and (statuses := await self._due(entry, levels)):
                 await self._write(entry, statuses)
-                self.pace.note_change()
-                await trio.sleep(self.pace.delay())
+                await self.pace.turn()
 
     async def _wait_for_quiet(self, latest: float) -> int:
         """Wait until no calls come, and until *latest* (trio's clock) at most.

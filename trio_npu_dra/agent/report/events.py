@@ -21,10 +21,10 @@ from trio_npu_dra.ascend.model import EMPTY_BOARD, Board
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.events import Event, EventSource, ObjectReference
 from trio_npu_dra.kit.api.objects import Node, ObjectMeta, ResourceClaim, rfc3339
-from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Conflict, KubeError
 from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.base.pace import Retry
 from trio_npu_dra.kit.pool import PublisherStatus
 
 log = logging.getLogger(__name__)

@@ -18,10 +18,10 @@ from pydantic import Field
 
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import ApiModel, Items, Node, ObjectMeta
-from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import KubeError
 from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.base.pace import Retry
 
 log = logging.getLogger(__name__)
 

@@ -6,14 +6,12 @@ commands that only parse objects. Each failure is retried in one place:
 | failure | who retries |
 |---|---|
 | a kept-alive connection breaks under a GET; 401 with a replaced identity | `transport`, once |
-| a watch ends, breaks or is refused; a list fails | `watch`, for ever, as `retry` paces it |
+| a watch ends, breaks or is refused; a list fails | `watch`, for ever, as `base.pace` says |
 | an event is not understood | `watch`, by a new list: a watch would meet it again |
 | anything else | the caller, if `error.retryable` (429, 5xx, no answer) |
 
 The client never repeats a write: only its caller knows whether to read first. Every caller paces
-itself with jitter and waits as long as `Unavailable.retry_after` says: loops by `retry`, calls
-within their own deadline. An answer that is not understood (`Unreadable`) lasts longer than an
-outage: then `retry` waits up to five minutes.
+itself by `base.pace`, with jitter, and waits as long as `Unavailable.retry_after` says.
 """
 
 __all__ = [
@@ -31,7 +29,6 @@ __all__ = [
     "paths",
     "pods",
     "quantity",
-    "retry",
     "tls",
     "watch",
     "workloads",

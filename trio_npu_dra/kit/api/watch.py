@@ -14,8 +14,8 @@ from trio_npu_dra.kit.api.client import OBJECTS_LIMIT, KubeClient, WatchEvent
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.api.parsing import EventType
 from trio_npu_dra.kit.api.paths import Where
-from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.base.errors import Gone, KubeError, Unavailable, Unreadable
+from trio_npu_dra.kit.base.pace import Retry
 
 log = logging.getLogger(__name__)
 K = TypeVar("K", bound=KubeObject)

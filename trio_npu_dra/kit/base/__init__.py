@@ -4,7 +4,6 @@ Rooms import its modules. It must not know devices, the kubelet or the API serve
 """
 
 __all__ = [
-    "backoff",
     "boot",
     "cdi",
     "command_line",
@@ -16,6 +15,7 @@ __all__ = [
     "log_thread",
     "logs",
     "observable",
+    "pace",
     "signals",
     "storage",
     "terminal",

@@ -6,12 +6,10 @@ It knows nothing about the devices themselves, and nothing of claims.
 from __future__ import annotations
 
 from trio_npu_dra.kit.pool.diff import plan
-from trio_npu_dra.kit.pool.pace import ChangePace
 from trio_npu_dra.kit.pool.pool import Pool, PoolContent, specs
 from trio_npu_dra.kit.pool.publisher import PoolAccepted, PublisherStatus, SliceWritten, publish
 
 __all__ = [
-    "ChangePace",
     "Pool",
     "PoolAccepted",
     "PoolContent",

@@ -18,20 +18,20 @@ import trio
 
 from trio_npu_dra.kit.api.client import WATCH_SECONDS, KubeClient
 from trio_npu_dra.kit.api.objects import ResourceSlice
-from trio_npu_dra.kit.api.retry import Retry
 from trio_npu_dra.kit.api.watch import View
 from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.errors import Invalid, InvalidPool, KubeError
 from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.base.pace import Backoff, ChangePace, Retry
 from trio_npu_dra.kit.pool.diff import Write
 from trio_npu_dra.kit.pool.node_slices import Listed, NodeSlices, Slices
-from trio_npu_dra.kit.pool.pace import ChangePace, RepairPace
 from trio_npu_dra.kit.pool.pool import PoolContent, check
 
 log = logging.getLogger(__name__)
 
 _RECONCILE_STUCK_SECONDS: Final = 180.0  # a node may need a dozen slices, each request has 10 s
 _WATCH_STUCK_SECONDS: Final = WATCH_SECONDS + 60.0
+_REPAIR_LIMIT: Final = 60.0  # seconds between repairs of other people's edits, at most
 _LAG_SECONDS: Final = 2.0
 """How long the watch may take to show what was written, before it counts as undone."""
 
@@ -136,7 +136,8 @@ class _Publisher:
         # Our writes that the watch has not shown yet: the resourceVersion by name, None if deleted.
         self._unshown: dict[str, str | None] = {}
         self._change_pace = ChangePace()
-        self._repair_pace = RepairPace()
+        self._repairs = Backoff(limit=_REPAIR_LIMIT)
+        self._repair_at = -inf
         self._news = trio.Event()
 
     async def follow_pool(self) -> None:
@@ -207,10 +208,10 @@ class _Publisher:
                 self._on_event(PoolAccepted())  # the pool may have changed and changed back
                 return
             # Back off while the edits go on; a new pool cuts the wait short.
-            with trio.move_on_after(self._repair_pace.delay()):
+            with trio.move_on_at(self._repair_at):
                 await self._pool.wait_for_other(self._settled)
         if self._pool.value != self._settled:
-            await trio.sleep(self._change_pace.delay())
+            await self._change_pace.turn()
         content = self._pool.value
         is_repair = content == self._settled
         with watchdog.step("publishing ResourceSlices", limit=_RECONCILE_STUCK_SECONDS):
@@ -219,9 +220,7 @@ class _Publisher:
                 await self._perform(write)
         if writes:
             if is_repair:
-                self._repair_pace.note_repair()
-            else:
-                self._change_pace.note_change()
+                self._repair_at = trio.current_time() + self._repairs.failed()
             log.info(
                 "slices repaired" if is_repair else "pool published",
                 extra={"devices": len(content.devices), "writes": len(writes)},

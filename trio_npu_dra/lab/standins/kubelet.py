@@ -16,9 +16,9 @@ from typing import TypeAlias
 
 import trio
 
-from trio_npu_dra.kit.base.backoff import Backoff
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.kit.base.pace import Backoff
 from trio_npu_dra.kit.grpc import Channel, RpcError, methods, older_methods, open_channel
 from trio_npu_dra.kit.grpc._generated import v1 as health_v1
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
@@ -173,13 +173,11 @@ async def _register_patiently(
     registration_socket: Path, version: KubeletVersion
 ) -> tuple[PluginInfo, str]:
     backoff = Backoff(first=REGISTER_AGAIN_SECONDS, limit=REGISTER_AGAIN_LIMIT)
-    failures = 0
     while True:
         try:
             return await _register(registration_socket, version)
-        except RpcError:
-            failures += 1
-            await trio.sleep(backoff.pause(failures))
+        except RpcError as error:
+            await trio.sleep(backoff.failed(error))
 
 
 async def _register(registration_socket: Path, version: KubeletVersion) -> tuple[PluginInfo, str]:
