@@ -14,8 +14,9 @@ import grpclib.server
 import pytest
 import trio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from betterproto2.grpclib.grpclib_server import ServiceBase
 from grpclib.const import Cardinality, Handler
-from grpclib.exceptions import GRPCError, StreamTerminatedError
+from grpclib.exceptions import GRPCError
 
 from dev.grpc.serving import ECHO, HELLO, WATCH, Held, echo, serving
 from trio_npu_dra.kit.grpc import (
@@ -46,72 +47,82 @@ MUCH = "x" * ((4 << 20) - 16)
 """As much as gRPC lets a message have by default, without its head."""
 
 
-class Talk:
-    """A service of all kinds of calls, as one writes it for grpclib."""
+class TalkBase(ServiceBase):
+    """All kinds of calls, as betterproto2 generates a service for grpclib."""
+
+    async def first(self, message: RegistrationStatus) -> PluginInfo:
+        """Answer with the text."""
+        raise NotImplementedError
+
+    def repeat(self, message: RegistrationStatus) -> AsyncIterator[PluginInfo]:
+        """Answer three times."""
+        raise NotImplementedError
+
+    async def join(self, messages: AsyncIterator[RegistrationStatus]) -> PluginInfo:
+        """Answer once, with all texts."""
+        raise NotImplementedError
+
+    def chat(self, messages: AsyncIterator[RegistrationStatus]) -> AsyncIterator[PluginInfo]:
+        """Answer each text as it comes."""
+        raise NotImplementedError
+
+    async def _rpc_first(self, stream: Any) -> None:
+        request = await stream.recv_message()
+        assert request is not None
+        await stream.send_message(await self.first(request))
+
+    async def _rpc_repeat(self, stream: Any) -> None:
+        request = await stream.recv_message()
+        assert request is not None
+        await self._call_rpc_handler_server_stream(self.repeat, stream, request)
+
+    async def _rpc_join(self, stream: Any) -> None:
+        await stream.send_message(await self.join(stream.__aiter__()))
+
+    async def _rpc_chat(self, stream: Any) -> None:
+        await self._call_rpc_handler_server_stream(self.chat, stream, stream.__aiter__())
 
     def __mapping__(self) -> Mapping[str, Handler]:
         """Its methods."""
         kinds = {
-            self.first: Cardinality.UNARY_UNARY,
-            self.repeat: Cardinality.UNARY_STREAM,
-            self.join: Cardinality.STREAM_UNARY,
-            self.chat: Cardinality.STREAM_STREAM,
-            self.refuse: Cardinality.UNARY_UNARY,
-            self.give_up: Cardinality.STREAM_STREAM,
+            "first": (self._rpc_first, Cardinality.UNARY_UNARY),
+            "repeat": (self._rpc_repeat, Cardinality.UNARY_STREAM),
+            "join": (self._rpc_join, Cardinality.STREAM_UNARY),
+            "chat": (self._rpc_chat, Cardinality.STREAM_STREAM),
         }
         return {
-            f"/test.Talk/{function.__name__}": Handler(
-                function, kind, RegistrationStatus, PluginInfo
-            )
-            for function, kind in kinds.items()
+            f"/test.Talk/{name}": Handler(function, kind, RegistrationStatus, PluginInfo)
+            for name, (function, kind) in kinds.items()
         }
 
-    async def first(self, stream: Any) -> None:
-        """Answer with the text, and with the caller's metadata."""
-        request = await stream.recv_message()
-        await stream.send_initial_metadata(metadata={"before": stream.metadata["asked"]})
-        await stream.send_message(PluginInfo(name=request.error))
-        left = stream.deadline.time_remaining()
-        await stream.send_trailing_metadata(metadata={"left": str(int(left)), "a-bin": b"\0\xff"})
 
-    async def repeat(self, stream: Any) -> None:
-        """Answer three times."""
-        request = await stream.recv_message()
+class Talk(TalkBase):
+    """A service, as one writes it for grpclib."""
+
+    async def first(self, message: RegistrationStatus) -> PluginInfo:
+        """Refuse what is no greeting."""
+        if message != HELLO:
+            raise GRPCError(Status.FAILED_PRECONDITION, f"no {message.error}: ünknown")
+        return PluginInfo(name=message.error)
+
+    async def repeat(self, message: RegistrationStatus) -> AsyncIterator[PluginInfo]:
+        """Three answers."""
         for _ in range(3):
-            await stream.send_message(PluginInfo(name=request.error))
+            yield PluginInfo(name=message.error)
 
-    async def join(self, stream: Any) -> None:
-        """Answer once, with all texts."""
-        texts = [request.error async for request in stream]
-        await stream.send_message(PluginInfo(name=" ".join(texts)))
+    async def join(self, messages: AsyncIterator[RegistrationStatus]) -> PluginInfo:
+        """One answer."""
+        return PluginInfo(name=" ".join([message.error async for message in messages]))
 
-    async def chat(self, stream: Any) -> None:
-        """Answer each text as it comes."""
-        async for request in stream:
-            await stream.send_message(PluginInfo(name=request.error))
-
-    async def refuse(self, stream: Any) -> None:
-        """Do so with words."""
-        request = await stream.recv_message()
-        raise GRPCError(Status.FAILED_PRECONDITION, f"no {request.error}: ünknown")
-
-    async def give_up(self, stream: Any) -> None:
-        """Reset the call after one answer."""
-        await stream.send_message(PluginInfo(name="once"))
-        await stream.cancel()
+    async def chat(self, messages: AsyncIterator[RegistrationStatus]) -> AsyncIterator[PluginInfo]:
+        """As many answers."""
+        async for message in messages:
+            yield PluginInfo(name=message.error)
 
 
 def stub(channel: grpclib.client.Channel, name: str, kind: type[Any]) -> Any:
     """Grpclib's view of one method of Talk."""
     return kind(channel, f"/test.Talk/{name}", RegistrationStatus, PluginInfo)
-
-
-async def read_to_end(method: Any) -> None:
-    """Open a stream and read all that comes."""
-    async with method.open() as stream:
-        await stream.send_request()
-        while await stream.recv_message():
-            pass
 
 
 def said(*texts: str) -> list[RegistrationStatus]:
@@ -166,16 +177,15 @@ async def test_grpclibs_client_calls_each_method(
 async def test_a_service_of_grpclib_is_served(
     call: Callable[[Call[Any]], Awaitable[Any]], path: Path
 ) -> None:
-    """All kinds of calls, metadata both ways, a deadline, and an error with its text."""
+    """All kinds of calls, and an error with its text."""
 
     async def talk(channel: grpclib.client.Channel) -> None:
         first = stub(channel, "first", grpclib.client.UnaryUnaryMethod)
-        async with first.open(timeout=9, metadata={"asked": "so"}) as stream:
-            await stream.send_message(HELLO, end=True)
-            assert (await stream.recv_message()).name == "hello"
-            await stream.recv_trailing_metadata()
-            assert stream.initial_metadata["before"] == "so"
-            assert dict(stream.trailing_metadata) == {"left": "8", "a-bin": b"\0\xff"}
+        assert (await first(HELLO, timeout=9, metadata={"asked": "so"})).name == "hello"
+        with pytest.raises(GRPCError) as caught:
+            await first(RegistrationStatus(error="bye"))
+        assert caught.value.status is Status.FAILED_PRECONDITION
+        assert caught.value.message == "no bye: ünknown"
         repeat = stub(channel, "repeat", grpclib.client.UnaryStreamMethod)
         assert [reply.name for reply in await repeat(HELLO)] == ["hello"] * 3
         join = stub(channel, "join", grpclib.client.StreamUnaryMethod)
@@ -188,14 +198,6 @@ async def test_a_service_of_grpclib_is_served(
                 assert (await stream.recv_message()).name == text
             await stream.end()
             assert await stream.recv_message() is None
-        refuse = stub(channel, "refuse", grpclib.client.UnaryUnaryMethod)
-        with pytest.raises(GRPCError) as caught:
-            await refuse(HELLO)
-        assert caught.value.status is Status.FAILED_PRECONDITION
-        assert caught.value.message == "no hello: ünknown"
-        give_up = stub(channel, "give_up", grpclib.client.StreamStreamMethod)
-        with pytest.raises(StreamTerminatedError):
-            await read_to_end(give_up)
 
     async with serving(path, [Talk()]):
         await call(talk)
@@ -349,10 +351,20 @@ async def test_our_client_sends_and_gets_much(portal: BlockingPortal, path: Path
                 nursery.start_soon(ask, channel, str(number))
 
 
-async def test_our_client_reads_what_came_before_a_reset(path: Path) -> None:
+async def test_our_client_reads_what_came_before_a_reset(
+    portal: BlockingPortal, path: Path
+) -> None:
     """Then it learns of the reset."""
-    method = StreamMethod("/test.Talk/give_up", RegistrationStatus, PluginInfo)
-    async with serving(path, [Talk()]) as (channel, _), channel.stream(method, HELLO) as replies:
+
+    async def give_up(stream: Any) -> None:
+        await stream.send_message(PluginInfo(name="once"))
+        await stream.cancel()
+
+    handler = Handler(give_up, Cardinality.UNARY_STREAM, RegistrationStatus, PluginInfo)
+    async with (
+        grpclibs_server(portal, path, Route(WATCH.path, handler)) as channel,
+        channel.stream(WATCH, HELLO) as replies,
+    ):
         assert (await anext(replies)).name == "once"
         with pytest.raises(RpcError, match="UNAVAILABLE"):
             await anext(replies)

@@ -15,7 +15,7 @@ from dev.grpc.peer import connected
 from dev.grpc.serving import ECHO, WATCH, Held, serving
 from trio_npu_dra.kit.grpc import RpcError, Send, Status
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
-from trio_npu_dra.kit.grpc.stream import STATUS_TEXT_LIMIT
+from trio_npu_dra.kit.grpc.server import STATUS_TEXT_LIMIT
 
 
 class Endless:

@@ -16,7 +16,14 @@ from h2.errors import ErrorCodes
 
 from trio_npu_dra.kit.grpc.http2 import Call, Connection, StreamEnded
 from trio_npu_dra.kit.grpc.messages import encode
-from trio_npu_dra.kit.grpc.service import ReplyT, RequestT, RpcError, StreamMethod, UnaryMethod
+from trio_npu_dra.kit.grpc.service import (
+    Method,
+    ReplyT,
+    RequestT,
+    RpcError,
+    StreamMethod,
+    UnaryMethod,
+)
 
 REPLY_BYTES: Final = 16 << 20
 """Limit of a reply, the one of the kubelet's own clients of its list of pods."""
@@ -105,7 +112,7 @@ class Channel:
     @asynccontextmanager
     async def _call(
         self,
-        method: UnaryMethod[Any, ReplyT] | StreamMethod[Any, ReplyT],
+        method: Method[Any, ReplyT],
         request: Any,
         timeout_seconds: float | None,
     ) -> AsyncIterator[Incoming[ReplyT]]:

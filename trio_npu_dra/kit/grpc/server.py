@@ -20,15 +20,18 @@ from typing import Any, Final, cast
 import h2.events
 import trio
 from grpclib.const import Handler, Status
+from grpclib.encoding.base import GRPC_CONTENT_TYPE
 from grpclib.exceptions import GRPCError
+from grpclib.metadata import decode_timeout, encode_grpc_message
+from grpclib.stream import StreamIterator
 from h2.errors import ErrorCodes
 
 from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc.http2 import Connection, Headers, StreamEnded
+from trio_npu_dra.kit.grpc.http2 import Call, Connection, Headers, StreamEnded
+from trio_npu_dra.kit.grpc.messages import encode
 from trio_npu_dra.kit.grpc.service import RpcError, Service
 from trio_npu_dra.kit.grpc.sockets import Listener
-from trio_npu_dra.kit.grpc.stream import Stream
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,10 @@ ACCEPT_PAUSE_SECONDS: Final = 1.0
 SECONDS_BETWEEN_LINES: Final = 60.0
 """Time between two log lines about peers."""
 
+STATUS_TEXT_LIMIT: Final = 1024
+"""Characters of an error's text: it travels in an HTTP/2 header."""
+
+_INITIAL: Final = [(":status", "200"), ("content-type", f"{GRPC_CONTENT_TYPE}+proto")]
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -98,6 +105,76 @@ async def serve(
                     until_stopped.cancel()
 
 
+class _Stream(Call, StreamIterator[Any]):
+    """A call, as its handler sees it: what betterproto2's services use of grpclib's `Stream`.
+
+    Iterating gives its requests.
+
+    Attributes:
+        scope: Around its handler.
+    """
+
+    handler: Handler
+
+    def __init__(self, connection: Connection, number: int, message_bytes: int) -> None:
+        super().__init__(connection, number, message_bytes)
+        self.scope = trio.CancelScope()
+        self._has_headers = False
+
+    def begin(self, handler: Handler) -> None:
+        """Say whose call it is; raises RpcError if its deadline cannot be read."""
+        self.handler = handler
+        if (timeout := self.headers.get("grpc-timeout")) is not None:
+            try:
+                self.scope.deadline = trio.current_time() + float(decode_timeout(timeout))
+            except (ValueError, OverflowError) as error:
+                text = f"the header grpc-timeout is wrong: {timeout[:20]!r}"
+                raise RpcError(Status.UNKNOWN, text) from error
+
+    def lose(self, reason: str) -> None:
+        """End the call at once: nobody waits for its answer."""
+        super().lose(reason)
+        self.scope.cancel()
+
+    async def recv_message(self) -> Any:
+        """The next request; None when there are no more.
+
+        Raises:
+            RpcError: It is refused.
+        """
+        request = await self.message(self.handler.request_type)
+        await trio.lowlevel.checkpoint_if_cancelled()  # the peer may have reset it meanwhile
+        if request is None and not self.handler.cardinality.client_streaming:
+            raise RpcError(Status.INTERNAL, "the request has no message")
+        return request
+
+    async def send_message(self, message: Any) -> None:
+        """Send a reply, as fast as the peer reads it.
+
+        Raises:
+            StreamTerminatedError: The peer has ended the call, and a shield hides it.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._has_headers:
+            self._connection.send_headers(self, _INITIAL, end=False)
+            self._has_headers = True
+        await self._connection.send_data(self, encode(message, self.handler.reply_type))
+
+    def finish(self, status: Status, text: str) -> None:
+        """Send the trailers.
+
+        Raises:
+            StreamEnded: Nobody waits for them any more.
+        """
+        headers = [] if self._has_headers else [*_INITIAL]
+        headers.append(("grpc-status", str(status.value)))
+        if text:
+            sendable = text[:STATUS_TEXT_LIMIT].encode(errors="replace").decode()
+            headers.append(("grpc-message", encode_grpc_message(sendable)))
+        self._connection.send_headers(self, headers, end=True)
+        self._connection.flush()
+
+
 class _Server:
     """Attributes: `unary` is how many unary calls run."""
 
@@ -153,12 +230,8 @@ class _Server:
                     return
                 for event in events:
                     if isinstance(event, h2.events.RequestReceived):
-                        call = Stream[Any, Any](
-                            connection,
-                            event.stream_id,
-                            cast("Headers", event.headers),
-                            message_bytes=self._limits.message_bytes,
-                        )
+                        call = _Stream(connection, event.stream_id, self._limits.message_bytes)
+                        call.headers.update(cast("Headers", event.headers))
                         calls.start_soon(self._answer, call)
                     connection.handle(event)
         except Exception as error:  # noqa: BLE001 - h2 raises many types for bad bytes
@@ -171,7 +244,7 @@ class _Server:
             self._next_line = trio.current_time() + SECONDS_BETWEEN_LINES
             log.warning(what, extra={"error": repr(error)[:200]})
 
-    async def _answer(self, call: Stream[Any, Any]) -> None:
+    async def _answer(self, call: _Stream) -> None:
         """Run one call to its trailers."""
         try:
             with suppress(StreamEnded):  # its peer has ended it
@@ -182,45 +255,33 @@ class _Server:
         finally:
             call.close(ErrorCodes.NO_ERROR)
 
-    async def _run(self, call: Stream[Any, Any]) -> None:
-        """Run a call; it counts as in flight once its request is whole.
+    async def _run(self, call: _Stream) -> None:
+        """Run a call.
 
         Raises:
             GRPCError: It was refused, or its handler chose this end.
         """
-        handler = self._handlers.get(call.path)
+        path = call.headers.get(":path", "")
+        handler = self._handlers.get(path)
         if handler is None:
             raise RpcError(Status.UNIMPLEMENTED, "unknown method")
         call.begin(handler)
+        unary = 0 if handler.cardinality.server_streaming else 1
         with call.scope:
-            if not handler.cardinality.client_streaming:
-                await call.receive_request()
-            await trio.lowlevel.checkpoint_if_cancelled()  # the peer may have reset it meanwhile
-            unary = 0 if handler.cardinality.server_streaming else 1
             self.unary.set(self.unary.value + unary)
             try:
-                await self._handle(call, handler)
+                await handler.func(call)
+                # A shielded part of it may have run to its end after the call was cancelled.
+                await trio.lowlevel.checkpoint_if_cancelled()
+                call.finish(Status.OK, "")
+            except (GRPCError, StreamEnded):
+                raise
+            except Exception as error:
+                # A bug ends only its own call: the kubelet gets INTERNAL and retries. If the daemon
+                # died instead, every pod's next call would fail.
+                log.exception("a gRPC handler failed", extra={"method": path})
+                raise RpcError(Status.INTERNAL, f"bug in the driver: {error!r}") from error
             finally:
                 self.unary.set(self.unary.value - unary)
         if call.scope.cancelled_caught:
             raise RpcError(Status.DEADLINE_EXCEEDED, "the deadline of the call has passed")
-
-    async def _handle(self, call: Stream[Any, Any], handler: Handler) -> None:
-        """Let the handler answer.
-
-        A bug in it ends only its own call: the kubelet gets INTERNAL and retries. If the daemon
-        died instead, every pod's next call would fail.
-        """
-        try:
-            await handler.func(call)
-        except (GRPCError, StreamEnded):
-            raise
-        except Exception as error:
-            log.exception("a gRPC handler failed", extra={"method": call.path})
-            raise RpcError(Status.INTERNAL, f"bug in the driver: {error!r}") from error
-        # A shielded part of it may have run to its end after the call was cancelled.
-        await trio.lowlevel.checkpoint_if_cancelled()
-        if call.lacks_reply:
-            log.error("a gRPC handler sent no reply", extra={"method": call.path})
-            raise RpcError(Status.INTERNAL, "bug in the driver: no reply")
-        call.finish(Status.OK, "")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from betterproto2 import Message
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 
 from trio_npu_dra.kit.base.errors import DriverError
-
-if TYPE_CHECKING:
-    from trio_npu_dra.kit.grpc.stream import Stream
 
 RequestT = TypeVar("RequestT", bound=Message)
 ReplyT = TypeVar("ReplyT", bound=Message)
@@ -59,31 +56,8 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class UnaryMethod(Generic[RequestT, ReplyT]):
-    """One request, one reply.
-
-    Attributes:
-        path: `/<package>.<Service>/<Method>`, as it stands on the wire.
-        request: Type of the request message.
-        reply: Type of the reply message.
-    """
-
-    path: str
-    request: type[RequestT]
-    reply: type[ReplyT]
-
-    def handled_by(self, handler: Callable[[RequestT], Awaitable[ReplyT]]) -> Route:
-        """Bind a trio function to this method, for a server."""
-
-        async def answer(stream: Stream[Any, Any]) -> None:
-            await stream.send_message(await handler(cast("RequestT", await stream.recv_message())))
-
-        return Route(self.path, Handler(answer, Cardinality.UNARY_UNARY, self.request, self.reply))
-
-
-@dataclass(frozen=True, slots=True)
-class StreamMethod(Generic[RequestT, ReplyT]):
-    """One request, any number of replies.
+class Method(Generic[RequestT, ReplyT]):
+    """One request, and what comes of it.
 
     Attributes:
         path: `/<package>.<Service>/<Method>`, as it stands on the wire.
@@ -95,10 +69,30 @@ class StreamMethod(Generic[RequestT, ReplyT]):
     request: type[RequestT]
     reply: type[ReplyT]
 
+
+class UnaryMethod(Method[RequestT, ReplyT]):
+    """One request, one reply."""
+
+    __slots__ = ()
+
+    def handled_by(self, handler: Callable[[RequestT], Awaitable[ReplyT]]) -> Route:
+        """Bind a trio function to this method, for a server."""
+
+        async def answer(stream: Any) -> None:
+            await stream.send_message(await handler(await stream.recv_message()))
+
+        return Route(self.path, Handler(answer, Cardinality.UNARY_UNARY, self.request, self.reply))
+
+
+class StreamMethod(Method[RequestT, ReplyT]):
+    """One request, any number of replies."""
+
+    __slots__ = ()
+
     def handled_by(self, handler: Callable[[RequestT, Send[ReplyT]], Awaitable[None]]) -> Route:
         """Bind a trio function to this method, for a server; the stream ends when it returns."""
 
-        async def answer(stream: Stream[Any, Any]) -> None:
-            await handler(cast("RequestT", await stream.recv_message()), stream.send_message)
+        async def answer(stream: Any) -> None:
+            await handler(await stream.recv_message(), stream.send_message)
 
         return Route(self.path, Handler(answer, Cardinality.UNARY_STREAM, self.request, self.reply))
