@@ -19,7 +19,11 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import (
+    FileDescriptorProto,
+    FileDescriptorSet,
+    MethodDescriptorProto,
+)
 
 PROTOS = Path(__file__).resolve().parent
 ROOM = PROTOS.parent / "trio_npu_dra/kit/grpc"
@@ -30,17 +34,15 @@ PACKAGE = "trio_npu_dra.kit.grpc._generated"
 VERSION = re.compile(r"v\d+((alpha|beta)\d+)?")
 WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
-METHODS = {
-    "methods.py": (
-        "The gRPC methods of a DRA driver and its probes",
-        ("dra_health", "dra_v", "grpc_health", "pluginregistration"),
-    ),
-    "device_plugin_methods.py": (
-        "The gRPC methods of a device plugin, which most nodes do not have",
-        ("deviceplugin", "podresources"),
-    ),
+METHODS = "methods.py"
+"""The module with the methods."""
+
+OLDER = {
+    "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin": "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin",
+    "v1.DRAResourceHealth": "v1alpha1.DRAResourceHealth",
 }
-"""The modules with methods: what they hold, and how the names of their .proto files begin."""
+"""Services that older kubelets know by another name. Their messages are on the wire those of v1, as
+far as they know: v1beta1 of DRAPlugin has no share id, v1alpha1 of DRAResourceHealth is equal."""
 
 
 def compile_protos(target: Path) -> None:
@@ -63,46 +65,48 @@ def compile_protos(target: Path) -> None:
         check=True,
     )
     files = FileDescriptorSet.FromString(descriptors.read_bytes()).file
-    for name, (title, prefixes) in METHODS.items():
-        ours = [file for file in files if file.name.startswith(prefixes)]
-        (target / name).write_text(methods_module(title, ours), encoding="utf-8")
+    (target / METHODS).write_text(methods_module(files), encoding="utf-8")
     config = f"--config={PROTOS.parent / 'pyproject.toml'}"
     for command in (["check", "--fix", "--select=I"], ["format"]):
         ruff = [f"{scripts}/ruff", *command, "--quiet", config]
-        subprocess.run([*ruff, *(target / name for name in METHODS)], check=True)
+        subprocess.run([*ruff, target / METHODS], check=True)
 
 
-def methods_module(title: str, files: Iterable[FileDescriptorProto]) -> str:
+def methods_module(files: Iterable[FileDescriptorProto]) -> str:
     """A module with a constant for each method of *files*: `NODE_PREPARE_RESOURCES_V1`."""
-    imports, constants, kinds = list[str](), list[str](), set[str]()
+    imports, constants = list[str](), list[str]()
     for file in files:
         package = file.package.replace(".", "_")
         parent, _, last = f"{PACKAGE}.{file.package}".rpartition(".")
         alias = "" if last == package else f" as {package}"
         imports.append(f"from {parent} import {last}{alias}")
-        version = f"_{last.upper()}" if VERSION.fullmatch(last) else ""
         for service in file.service:
-            for method in service.method:
-                kind = "StreamMethod" if method.server_streaming else "UnaryMethod"
-                kinds.add(kind)
-                request, reply = (
-                    f"{package}{one.removeprefix(f'.{file.package}')}"
-                    for one in (method.input_type, method.output_type)
-                )
-                path = f"/{file.package}.{service.name}/{method.name}"
-                constants.append(
-                    f"{WORD.sub('_', method.name).upper()}{version}: Final = {kind}(\n"
-                    f'    "{path}",\n    {request},\n    {reply},\n)'
-                )
+            known = f"{file.package}.{service.name}"
+            for name in [known, *([OLDER[known]] if known in OLDER else [])]:
+                constants += [constant(method, package, name) for method in service.method]
     return "\n".join(
         [
-            f'"""{title}; made by protos/generate.py."""\n',
+            '"""The gRPC methods of plugins and probes; made by protos/generate.py."""\n',
             "from __future__ import annotations\n",
             "from typing import Final\n",
             *sorted(set(imports)),
-            f"from trio_npu_dra.kit.grpc.service import {', '.join(sorted(kinds))}\n",
+            "from trio_npu_dra.kit.grpc.service import StreamMethod, UnaryMethod\n",
             *constants,
         ]
+    )
+
+
+def constant(method: MethodDescriptorProto, package: str, service: str) -> str:
+    """The constant of a *method* whose messages are in *package*, by the name of its *service*."""
+    version = service.split(".")[-2]
+    suffix = f"_{version.upper()}" if VERSION.fullmatch(version) else ""
+    kind = "StreamMethod" if method.server_streaming else "UnaryMethod"
+    request, reply = (
+        f"{package}.{one.rpartition('.')[2]}" for one in (method.input_type, method.output_type)
+    )
+    return (
+        f"{WORD.sub('_', method.name).upper()}{suffix}: Final = {kind}(\n"
+        f'    "/{service}/{method.name}",\n    {request},\n    {reply},\n)'
     )
 
 
@@ -119,7 +123,7 @@ def generated() -> dict[str, str]:
     return {
         name: text
         for name, text in sources(ROOM).items()
-        if name in METHODS or name.startswith(f"{MESSAGES}/")
+        if name == METHODS or name.startswith(f"{MESSAGES}/")
     }
 
 

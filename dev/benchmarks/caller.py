@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from trio_npu_dra.kit.grpc import UnaryMethod, methods, older_methods
+from trio_npu_dra.kit.grpc import UnaryMethod, methods
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.grpc._generated.pluginregistration import PluginInfo, RegistrationStatus
 
@@ -29,9 +29,7 @@ class Caller:
         self._channel = grpc.insecure_channel(f"unix:{service}")
         self._prepare = self._channel.unary_unary(methods.NODE_PREPARE_RESOURCES_V1.path)
         self._unprepare = self._channel.unary_unary(methods.NODE_UNPREPARE_RESOURCES_V1.path)
-        self._health = self._channel.unary_stream(older_methods.NODE_WATCH_RESOURCES_V1ALPHA1.path)(
-            b""
-        )
+        self._health = self._channel.unary_stream(methods.NODE_WATCH_RESOURCES_V1ALPHA1.path)(b"")
         threading.Thread(target=self._read_health, daemon=True).start()
 
     def prepare(self, *calls: Sequence[v1.Claim]) -> float:

@@ -19,7 +19,7 @@ from dev.fuzz.sockets import served
 from dev.fuzz.values import mangled
 from tests.claims.node import AT_ONCE, NodeOnDisk, claim, result
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Channel, RpcError, Status, UnaryMethod, methods, older_methods
+from trio_npu_dra.kit.grpc import Channel, RpcError, Status, UnaryMethod, methods
 from trio_npu_dra.kit.grpc._generated import pluginregistration
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.kubelet import dra_plugin, registration
@@ -29,8 +29,8 @@ SECONDS: Final = 10.0
 METHODS: Final[dict[str, UnaryMethod[Any, Any]]] = {
     "prepare": methods.NODE_PREPARE_RESOURCES_V1,
     "unprepare": methods.NODE_UNPREPARE_RESOURCES_V1,
-    "prepare, v1beta1": older_methods.NODE_PREPARE_RESOURCES_V1BETA1,
-    "unprepare, v1beta1": older_methods.NODE_UNPREPARE_RESOURCES_V1BETA1,
+    "prepare, v1beta1": methods.NODE_PREPARE_RESOURCES_V1BETA1,
+    "unprepare, v1beta1": methods.NODE_UNPREPARE_RESOURCES_V1BETA1,
     "info": methods.GET_INFO,
     "notice": methods.NOTIFY_REGISTRATION_STATUS,
 }

@@ -28,7 +28,6 @@ from trio_npu_dra.kit.grpc import (
     Status,
     StreamMethod,
     UnaryMethod,
-    device_plugin_methods,
     methods,
     open_channel,
 )
@@ -38,10 +37,7 @@ ResultT = TypeVar("ResultT")
 Call = Callable[[grpclib.client.Channel], Awaitable[ResultT]]
 
 METHODS = [
-    method
-    for module in (methods, device_plugin_methods)
-    for method in vars(module).values()
-    if isinstance(method, UnaryMethod | StreamMethod)
+    method for method in vars(methods).values() if isinstance(method, UnaryMethod | StreamMethod)
 ]
 MUCH = "x" * ((4 << 20) - 16)
 """As much as gRPC lets a message have by default, without its head."""

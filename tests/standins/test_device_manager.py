@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from trio_npu_dra.kit.grpc import Route, RpcError, Send, listen_unix, open_channel, serve
-from trio_npu_dra.kit.grpc import device_plugin_methods as methods
+from trio_npu_dra.kit.grpc import Route, RpcError, Send, listen_unix, methods, open_channel, serve
 from trio_npu_dra.kit.grpc._generated import v1beta1
 from trio_npu_dra.lab.standins.device_manager import open_device_manager
 

@@ -2,8 +2,7 @@
 
 It knows no service and no device. A connection is a task and so is a call: whatever ends a call
 early (its deadline, RST_STREAM, a lost connection, a server that stops) is `trio.Cancelled` in its
-handler. Others also import the generated messages, and the methods in `methods`,
-`older_methods` and `device_plugin_methods`.
+handler. Others also import the generated messages and `methods`.
 """
 
 from __future__ import annotations
@@ -38,14 +37,12 @@ __all__ = [
     "StreamMethod",
     "UnaryMethod",
     "_generated",
-    "device_plugin_methods",
     "is_refused",
     "is_socket",
     "is_too_long",
     "listen_tcp",
     "listen_unix",
     "methods",
-    "older_methods",
     "open_channel",
     "serve",
 ]

@@ -7,7 +7,7 @@ import trio
 
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Route, Send, methods, older_methods
+from trio_npu_dra.kit.grpc import Route, Send, methods
 from trio_npu_dra.kit.grpc._generated import v1
 
 RESEND_SECONDS = 10.0
@@ -59,7 +59,7 @@ def routes(devices: Observable[DeviceHealths]) -> tuple[Route, ...]:
 
     return (
         methods.NODE_WATCH_RESOURCES_V1.handled_by(watch),
-        older_methods.NODE_WATCH_RESOURCES_V1ALPHA1.handled_by(watch),
+        methods.NODE_WATCH_RESOURCES_V1ALPHA1.handled_by(watch),
     )
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import trio
 
-from trio_npu_dra.kit.grpc import Route, methods, older_methods
+from trio_npu_dra.kit.grpc import Route, methods
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.kubelet.driver import ClaimRef, Driver, PrepareResult
 
@@ -61,8 +61,8 @@ def routes(driver: Driver) -> tuple[Route, ...]:
     return (
         methods.NODE_PREPARE_RESOURCES_V1.handled_by(prepare_v1),
         methods.NODE_UNPREPARE_RESOURCES_V1.handled_by(unprepare_v1),
-        older_methods.NODE_PREPARE_RESOURCES_V1BETA1.handled_by(prepare_v1beta1),
-        older_methods.NODE_UNPREPARE_RESOURCES_V1BETA1.handled_by(unprepare_v1),
+        methods.NODE_PREPARE_RESOURCES_V1BETA1.handled_by(prepare_v1beta1),
+        methods.NODE_UNPREPARE_RESOURCES_V1BETA1.handled_by(unprepare_v1),
     )
 
 

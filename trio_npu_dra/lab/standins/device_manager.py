@@ -18,8 +18,15 @@ from types import MappingProxyType
 import trio
 
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Channel, RpcError, Status, listen_unix, open_channel, serve
-from trio_npu_dra.kit.grpc import device_plugin_methods as methods
+from trio_npu_dra.kit.grpc import (
+    Channel,
+    RpcError,
+    Status,
+    listen_unix,
+    methods,
+    open_channel,
+    serve,
+)
 from trio_npu_dra.kit.grpc._generated import v1, v1beta1
 
 CONNECT_SECONDS = 10.0

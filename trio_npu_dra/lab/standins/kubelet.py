@@ -19,7 +19,7 @@ import trio
 from trio_npu_dra.kit.base.errors import DriverError
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.base.pace import Backoff
-from trio_npu_dra.kit.grpc import Channel, RpcError, methods, older_methods, open_channel
+from trio_npu_dra.kit.grpc import Channel, RpcError, methods, open_channel
 from trio_npu_dra.kit.grpc._generated import v1 as health_v1
 from trio_npu_dra.kit.grpc._generated.k8s.io.kubelet.pkg.apis.dra import v1
 from trio_npu_dra.kit.grpc._generated.pluginregistration import (
@@ -98,7 +98,7 @@ class Kubelet:
         method = (
             methods.NODE_PREPARE_RESOURCES_V1
             if self.service == "v1.DRAPlugin"
-            else older_methods.NODE_PREPARE_RESOURCES_V1BETA1
+            else methods.NODE_PREPARE_RESOURCES_V1BETA1
         )
         reply = await self._channel.unary(method, request, timeout_seconds=self._call_seconds)
         _check_complete(claims, reply.claims)
@@ -118,7 +118,7 @@ class Kubelet:
         method = (
             methods.NODE_UNPREPARE_RESOURCES_V1
             if self.service == "v1.DRAPlugin"
-            else older_methods.NODE_UNPREPARE_RESOURCES_V1BETA1
+            else methods.NODE_UNPREPARE_RESOURCES_V1BETA1
         )
         reply = await self._channel.unary(method, request, timeout_seconds=self._call_seconds)
         _check_complete(claims, reply.claims)
@@ -129,7 +129,7 @@ class Kubelet:
         method = (
             methods.NODE_WATCH_RESOURCES_V1
             if version == "v1"
-            else older_methods.NODE_WATCH_RESOURCES_V1ALPHA1
+            else methods.NODE_WATCH_RESOURCES_V1ALPHA1
         )
         while True:
             try:

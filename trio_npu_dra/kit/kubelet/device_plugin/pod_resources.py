@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from trio_npu_dra.kit.base.errors import KubeletSilent
-from trio_npu_dra.kit.grpc import RpcError, open_channel
-from trio_npu_dra.kit.grpc import device_plugin_methods as methods
+from trio_npu_dra.kit.grpc import RpcError, methods, open_channel
 from trio_npu_dra.kit.grpc._generated import v1
 
 _CALL_SECONDS: Final = 10.0

@@ -21,8 +21,7 @@ import trio
 from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.errors import ConfigError, StorageError
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import RpcError, is_socket, listen_unix, open_channel, serve
-from trio_npu_dra.kit.grpc import device_plugin_methods as methods
+from trio_npu_dra.kit.grpc import RpcError, is_socket, listen_unix, methods, open_channel, serve
 from trio_npu_dra.kit.grpc._generated import v1beta1
 from trio_npu_dra.kit.kubelet.device_plugin import service
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import DevicePlugin

@@ -6,8 +6,7 @@ import logging
 
 from trio_npu_dra.kit.base.errors import AllocationRefused
 from trio_npu_dra.kit.base.observable import Observable
-from trio_npu_dra.kit.grpc import Route, RpcError, Send, Status
-from trio_npu_dra.kit.grpc import device_plugin_methods as methods
+from trio_npu_dra.kit.grpc import Route, RpcError, Send, Status, methods
 from trio_npu_dra.kit.grpc._generated import v1beta1
 from trio_npu_dra.kit.kubelet.device_plugin.plugin import Choice, DevicePlugin, PluginDevice
 
