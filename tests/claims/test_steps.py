@@ -20,7 +20,6 @@ from tests.claims.stepping import (
     is_whole,
     leave,
 )
-from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, ClaimPlan
 from trio_npu_dra.agent.claims.patience import Patience
 from trio_npu_dra.agent.claims.transitions import TRANSITIONS, Action, Goal, Situation
 from trio_npu_dra.ascend.dcmi.errors import Busy
@@ -140,18 +139,17 @@ async def test_a_replaced_allocation_undoes_the_old_steps_before_the_new_ones(
 
 
 async def test_an_answer_from_an_old_record_undoes_no_newer_allocation(driver: Driver) -> None:
-    """A slow call may have read that the claim is ready for devices that it has no more."""
+    """A slow call may have read the claim when it was ready for devices that it has no more."""
     await driver.prepare("a")
-    old = ClaimPlan(entry=driver.ledger.by_uid["uid-a"], is_fresh=False)
+    planner = driver.claims._planner
+    old = await planner.read(ref("a"))
     await driver.unprepare("a")
     driver.node.source.store(claim("a", result("npu-5")))
     await driver.prepare("a")
 
-    outcomes = await ClaimLifecycle(driver.ledger, driver.node.cdi(), driver.steps).prepare(
-        {"uid-a": old}
-    )
+    plans = await driver.ledger.within(lambda: planner.plan([old]))
 
-    assert isinstance(outcomes["uid-a"], HoldGone)
+    assert isinstance(plans["uid-a"], HoldGone)
     assert is_whole(driver)
 
 

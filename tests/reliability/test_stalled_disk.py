@@ -119,9 +119,7 @@ async def test_probes_health_taints_and_a_stop_go_on(
     calls.close()
 
 
-async def test_a_file_of_the_host_keeps_only_the_prepare_waiting_that_looks_at_it(
-    rig: Rig,
-) -> None:
+async def test_a_file_of_the_host_keeps_only_calls_about_claims_waiting(rig: Rig) -> None:
     """Also one that is repeated, as after a restart of the kubelet; it is answered afterwards."""
     calls, stall = Calls((*SYSTEM_CALLS, *LOOKS)), Stall(rig)
     answers: list[NodePrepareResourceResponse] = []
@@ -139,7 +137,7 @@ async def test_a_file_of_the_host_keeps_only_the_prepare_waiting_that_looks_at_i
             stall.word = "/host/usr"
             (rig.board.root / "usr/changed").touch()
             nursery.start_soon(prepare, kubelet, claim, answers)
-            await until(lambda: len(stall.kept) == 2)  # the repair's, and that of the prepare
+            await until(lambda: bool(stall.kept))  # the repair's, or that of the prepare
             assert agent.pid not in {call.thread for call in stall.kept}
 
             stall.word = ""

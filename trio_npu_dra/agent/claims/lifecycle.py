@@ -23,7 +23,7 @@ checkpoint, and so no cancellation.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,12 +39,7 @@ from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.agent.holds.step_locks import PATIENCE_SECONDS
 from trio_npu_dra.kit.base.device_metadata import renewed
-from trio_npu_dra.kit.base.errors import (
-    DeviceHeld,
-    DriverError,
-    HoldGone,
-    StorageError,
-)
+from trio_npu_dra.kit.base.errors import DeviceHeld, DriverError, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +62,9 @@ class ClaimPlan:
 
 Outcome = Entry | DriverError | None
 """The claim's entry, None once it is removed, or an error."""
+
+Plan = Callable[[Iterable[str]], Mapping[str, ClaimPlan | DriverError]]
+"""What claims are to hold, by UID; made inside the critical section, so that nothing changes."""
 
 Taken = Callable[[], Awaitable[None]]
 """A step that is done or undone."""
@@ -93,68 +91,77 @@ class ClaimLifecycle:
         self._cdi = cdi
         self._steps = Steps(steps)
 
-    async def prepare(self, plans: Mapping[str, ClaimPlan]) -> dict[str, Outcome]:
-        """Try once to prepare claims, by UID; of two for one device the first gets it."""
-        # vNPUs that ended claims left on the chips keep these claims waiting.
-        nodes = {node for one in plans.values() for hold in one.entry.holds for node in hold.nodes}
-        left = [
-            entry.uid
+    async def prepare(self, uids: Sequence[str], plan: Plan) -> dict[str, Outcome]:
+        """Try once to prepare claims; of two for one device the first gets it."""
+        leftovers = [
+            entry
             for entry in self._ledger.by_uid.values()
             if entry.holder.kind is HolderKind.LEFTOVER
-            if any(nodes & hold.nodes for hold in entry.holds)
         ]
-        if left:
-            await self.repair(left)
-        return await self._follow(Goal.PREPARE, plans)
+        if leftovers:
+            # vNPUs that ended claims left on the chips keep these claims waiting.
+            try:
+                plans = await self._ledger.within(partial(plan, uids))
+            except StorageError as error:
+                return dict.fromkeys(uids, error)
+            planned = [one.entry for one in plans.values() if isinstance(one, ClaimPlan)]
+            nodes = {node for entry in planned for hold in entry.holds for node in hold.nodes}
+            await self.repair(
+                [one.uid for one in leftovers if any(nodes & hold.nodes for hold in one.holds)]
+            )
+        return await self._follow(Goal.PREPARE, uids, plan)
 
     async def unprepare(self, uids: Sequence[str]) -> dict[str, Outcome]:
         """Try once to undo claims; one that was never prepared is undone."""
-        return await self._follow(Goal.UNPREPARE, dict.fromkeys(uids))
+        return await self._follow(Goal.UNPREPARE, uids)
 
     async def repair(self, uids: Sequence[str]) -> dict[str, Outcome]:
         """Try once to finish or undo claims that a call left half done."""
-        return await self._follow(Goal.REPAIR, dict.fromkeys(uids))
+        return await self._follow(Goal.REPAIR, uids)
 
     def is_whole(self, entry: Entry) -> bool:
         """Whether a claim is ready and its steps' work still stands."""
         return entry.state is EntryState.READY and self._steps.lost(entry) is None
 
     async def _follow(
-        self, goal: Goal, claims: Mapping[str, ClaimPlan | None]
+        self, goal: Goal, uids: Sequence[str], plan: Plan | None = None
     ) -> dict[str, Outcome]:
         """Bring claims to their goal: those without steps at once, then the others side by side."""
-        if not claims:
+        if not uids:
             return {}
-        with_steps: dict[str, ClaimPlan | None] = {}
+        with_steps: list[str] = []
 
         def follow() -> dict[str, Outcome]:
+            claims = _planned(uids, plan)
             moving, outcomes = self._let_go(goal, claims)
-            for uid, plan in claims.items():
+            for uid, claim in claims.items():
                 if uid in outcomes:
                     continue
                 try:
-                    next(self._path(goal, uid, plan, moving))
+                    next(self._path(goal, uid, claim, moving))
                 except StopIteration as end:
                     outcomes[uid] = end.value
                 except DriverError as error:
                     outcomes[uid] = error
                 else:
-                    with_steps[uid] = plan
+                    with_steps.append(uid)
                 moving.discard(uid)  # what it has now is not free for the next
             return outcomes
 
         try:
             outcomes = await self._ledger.within(follow)
         except StorageError as error:
-            return dict.fromkeys(claims, error)
-        return outcomes | await side_by_side(partial(self._take_steps, goal), with_steps)
+            return dict.fromkeys(uids, error)
+        return outcomes | await side_by_side(
+            partial(self._take_steps, goal), dict.fromkeys(with_steps, plan)
+        )
 
-    async def _take_steps(self, goal: Goal, uid: str, plan: ClaimPlan | None) -> Outcome:
+    async def _take_steps(self, goal: Goal, uid: str, plan: Plan | None) -> Outcome:
         """Bring one claim to its goal; the record says where an error stopped it."""
         patience = 0.0 if goal is Goal.REPAIR else PATIENCE_SECONDS
         try:
             async with self._ledger.steps.hold(uid, patience_seconds=patience):
-                path = self._path(goal, uid, plan, is_locked=True)
+                path = self._locked_path(goal, uid, plan)
 
                 def go_on() -> tuple[Taken | None, Entry | None]:
                     """Until the next step, or to the outcome."""
@@ -173,11 +180,15 @@ class ClaimLifecycle:
 
     # --- inside the critical section --------------------------------------------------------------
 
+    def _locked_path(self, goal: Goal, uid: str, plan: Plan | None) -> Path:
+        claim = _planned([uid], plan)[uid]
+        return (yield from self._path(goal, uid, claim, is_locked=True))
+
     def _path(
         self,
         goal: Goal,
         uid: str,
-        plan: ClaimPlan | None,
+        plan: ClaimPlan | DriverError | None,
         moving: AbstractSet[str] = frozenset(),
         *,
         is_locked: bool = False,
@@ -192,17 +203,16 @@ class ClaimLifecycle:
             is_locked: Whether nobody else takes steps of the claim.
 
         Raises:
-            HoldGone: The claim must be planned again.
             DriverError: It failed.
         """
+        if isinstance(plan, DriverError):
+            raise plan
         action = self._action(goal, uid, plan)
         entry = self._ledger.by_uid.get(uid)
         if action in _ABOUT_STEPS and self._has_steps(uid) and not is_locked:
             yield None
         if action is Action.NOTHING:
             return None
-        if action is Action.REFUSE:
-            raise HoldGone(f"claim {plan and plan.entry} has just been unprepared by another call")
         if action is Action.SHOW:
             assert entry is not None
             return self._show(entry, plan)
@@ -267,12 +277,10 @@ class ClaimLifecycle:
             is_unreadable=uid in self._ledger.unreadable,
             is_whole=entry is not None and self.is_whole(entry),
         )
-        action = TRANSITIONS[found][goal]
-        is_stale = plan is not None and not plan.is_fresh
-        return Action.REFUSE if is_stale and action in _CHANGES_DEVICES else action
+        return TRANSITIONS[found][goal]
 
     def _let_go(
-        self, goal: Goal, claims: Mapping[str, ClaimPlan | None]
+        self, goal: Goal, claims: Mapping[str, ClaimPlan | DriverError | None]
     ) -> tuple[set[str], dict[str, Outcome]]:
         """Let all claims without steps go of devices before any takes others.
 
@@ -285,7 +293,7 @@ class ClaimLifecycle:
         moving, errors = set[str](), dict[str, Outcome]()
         for uid, plan in claims.items():
             entry = self._ledger.by_uid.get(uid)
-            if plan is None or entry is None or entry.steps:
+            if not isinstance(plan, ClaimPlan) or entry is None or entry.steps:
                 continue
             if self._action(goal, uid, plan) is not Action.REPLACE:
                 continue
@@ -350,6 +358,12 @@ class ClaimLifecycle:
     def _has_steps(self, uid: str) -> bool:
         entry = self._ledger.by_uid.get(uid)
         return entry is not None and bool(entry.steps)
+
+
+def _planned(
+    uids: Iterable[str], plan: Plan | None
+) -> Mapping[str, ClaimPlan | DriverError | None]:
+    return dict.fromkeys(uids) if plan is None else plan(uids)
 
 
 def _held_objects(entry: Entry) -> list[object]:

@@ -3,11 +3,8 @@
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Final
-
-import trio
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from trio_npu_dra.agent.claims.allocation import allocation_of, check_partitions, offers_of
 from trio_npu_dra.agent.claims.lifecycle import ClaimPlan
@@ -21,16 +18,30 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.container import DeviceNode, chip_nodes, partition_nodes
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
-from trio_npu_dra.ascend.offers import Offer, PartitionMode, Standing
+from trio_npu_dra.ascend.offers import Offer, PartitionMode
 from trio_npu_dra.kit.api.claims import ClaimReader, read_claim
 from trio_npu_dra.kit.api.objects import ResourceClaim
-from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.device_metadata import Documents
-from trio_npu_dra.kit.base.errors import DriverError
+from trio_npu_dra.kit.base.errors import DriverError, HoldGone
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.kit.kubelet.driver import ClaimRef
 
-_LOOK_SECONDS: Final = 1.0  # how long a look at the node counts
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadClaim:
+    """An allocated claim, as the API server has it.
+
+    Attributes:
+        ref: How the kubelet names it.
+        claim: All of it.
+        allocation: Its devices of this node.
+        before: Its record when it was asked for, if any.
+    """
+
+    ref: ClaimRef
+    claim: ResourceClaim
+    allocation: tuple[Allocated, ...]
+    before: Entry | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +52,6 @@ class Look:
     holds: tuple[Hold, ...]
     partitioning: PartitionMode
     host: Host
-    since: float = field(default_factory=trio.current_time)
 
     @cached_property
     def files(self) -> DriverFiles:
@@ -53,11 +63,6 @@ class Look:
         """All offers, held ones too, by name."""
         found = available(self.board, self.holds, self.partitioning)
         return {offer.name: offer for offer in found}
-
-    def relies_on_holds(self, allocation: Iterable[Allocated]) -> bool:
-        """Whether a hold keeps a device of the allocation from being open for new claims."""
-        found = (self.offers.get(given.device) for given in allocation)
-        return any(offer and offer.standing is not Standing.OPEN for offer in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,53 +91,52 @@ class ClaimPlanner:
     partitioning: Observable[PartitionMode]
     metadata: DeviceMetadata | None = None
 
-    def look(self) -> Look:
-        """Look at the node; what a claim does not need is never worked out."""
-        return Look(
-            board=self.board.value,
-            holds=self.ledger.holds.value,
-            partitioning=self.partitioning.value,
-            host=self.host,
-        )
-
-    async def plan(self, ref: ClaimRef, look: Look) -> ClaimPlan:
-        """Read a claim and plan what it is to hold.
-
-        A claim that is ready for just this allocation is answered from the ledger, whether its
-        chips can be asked or not, as long as the host has what its containers need.
-
-        Args:
-            ref: The claim.
-            look: A look at the node, which is repeated if it is old when it is needed.
+    async def read(self, ref: ClaimRef) -> ReadClaim:
+        """Read a claim.
 
         Raises:
             ClaimError: It cannot be prepared; the subclass says why.
             KubeError: The API server refused or is unreachable.
         """
+        before = self.ledger.by_uid.get(ref.uid)
         claim = await read_claim(self.reader, ref.name, ref.namespace)
         allocation = allocation_of(
             claim, ref, driver_name=self.driver_name, pool_name=self.pool_name
         )
-        if trio.current_time() - look.since >= _LOOK_SECONDS:
-            look = self.look()
-        known = self._ready(ref.uid, allocation)
-        if known is not None:
-            return await self._known(known, look)
-        if look.relies_on_holds(allocation):
-            await self.ledger.within(lambda: None)  # another call may be about to release them
-            look = self.look()
-        try:
-            planned = partial(self._planned, claim, ref, allocation, look)
-            return ClaimPlan(entry=await disk.run(planned))  # it looks at files of the host
-        except DriverError:
-            await self.ledger.within(lambda: None)  # another call may be about to prepare the claim
-            if (known := self._ready(ref.uid, allocation)) is None:
-                raise
-            return await self._known(known, look)
+        return ReadClaim(ref=ref, claim=claim, allocation=allocation, before=before)
 
-    async def _known(self, entry: Entry, look: Look) -> ClaimPlan:
-        entry = await disk.run(lambda: self.cdi.as_now(entry, look.files))
-        return ClaimPlan(entry=entry, is_fresh=False)
+    def plan(self, claims: Iterable[ReadClaim]) -> dict[str, ClaimPlan | DriverError]:
+        """Plan what claims are to hold; inside the ledger's critical section."""
+        look = Look(
+            board=self.board.value,
+            holds=self.ledger.holds.value,
+            partitioning=self.partitioning.value,
+            host=self.host,
+        )
+        plans: dict[str, ClaimPlan | DriverError] = {}
+        for claim in claims:
+            try:
+                plans[claim.ref.uid] = self._plan(claim, look)
+            except DriverError as error:
+                plans[claim.ref.uid] = error
+        return plans
+
+    def _plan(self, read: ReadClaim, look: Look) -> ClaimPlan:
+        """Plan what a claim is to hold.
+
+        A claim that is ready for just this allocation is answered from the ledger, whether its
+        chips can be asked or not, as long as the host has what its containers need.
+
+        Raises:
+            HoldGone: It must be read again.
+            ClaimError: It cannot be prepared; the subclass says why.
+        """
+        known = self._ready(read.ref.uid, read.allocation)
+        if known is not None:
+            return ClaimPlan(entry=self.cdi.as_now(known, look.files), is_fresh=False)
+        if read.before is not None and self.ledger.by_uid.get(read.ref.uid) is not read.before:
+            raise HoldGone(f"claim {read.before} has just been unprepared by another call")
+        return ClaimPlan(entry=self._planned(read, look))
 
     def _ready(self, uid: str, allocation: tuple[Allocated, ...]) -> Entry | None:
         """The claim's entry, if it answers for the allocation and its device nodes exist."""
@@ -152,9 +156,8 @@ class ClaimPlanner:
         except (OSError, ValueError):  # a record may say anything, such as a NUL in a path
             return False
 
-    def _planned(
-        self, claim: ResourceClaim, ref: ClaimRef, allocation: tuple[Allocated, ...], look: Look
-    ) -> Entry:
+    def _planned(self, read: ReadClaim, look: Look) -> Entry:
+        ref, allocation = read.ref, read.allocation
         offers = offers_of(
             allocation, pool_name=self.pool_name, by_name=look.offers, gaps=look.board.gaps
         )
@@ -164,7 +167,7 @@ class ClaimPlanner:
         metadata: Documents = {}
         if self.metadata is not None:
             by_name = {offer.name: offer for offer in offers}
-            metadata = self.metadata.of_claim(claim, allocation, by_name, look.board)
+            metadata = self.metadata.of_claim(read.claim, allocation, by_name, look.board)
         return Entry(
             holder=Holder(
                 kind=HolderKind.CLAIM, namespace=ref.namespace, name=ref.name, uid=ref.uid

@@ -1,7 +1,7 @@
 """Prepare and unprepare: from the kubelet's call to a CDI file and back."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
@@ -10,7 +10,7 @@ import trio
 
 from trio_npu_dra.agent.claims.lifecycle import ClaimLifecycle, ClaimPlan, Outcome
 from trio_npu_dra.agent.claims.patience import Attempts, Patience
-from trio_npu_dra.agent.claims.planner import ClaimPlanner, Look
+from trio_npu_dra.agent.claims.planner import ClaimPlanner, ReadClaim
 from trio_npu_dra.agent.claims.side_by_side import side_by_side
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.holds.entry import Entry
@@ -77,34 +77,34 @@ class NodeClaims:
         """
         since = trio.current_time()
         refs = {ref.uid: ref for ref in claims}
-        plans: dict[str, ClaimPlan] = {}
         outcomes: dict[str, Outcome] = {}
+        read: dict[str, ReadClaim] = {}
+
+        def plan(uids: Iterable[str]) -> Mapping[str, ClaimPlan | DriverError]:
+            return self._planner.plan(read[uid] for uid in uids)
+
         attempts, due = Attempts(self._patience, since), list(refs)
         while due:
-            unread = {uid: refs[uid] for uid in due if uid not in plans}
-            plan = partial(self._plan, attempts.give_up_at, self._planner.look())
-            read = await side_by_side(plan, unread)
-            plans |= {uid: one for uid, one in read.items() if isinstance(one, ClaimPlan)}
-            outcomes |= {uid: one for uid, one in read.items() if isinstance(one, DriverError)}
-            outcomes |= await self._lifecycle.prepare(
-                {uid: plans[uid] for uid in due if uid in plans}
-            )
+            asked = {uid: refs[uid] for uid in due}
+            answers = await side_by_side(partial(self._read, attempts.give_up_at), asked)
+            read |= {uid: one for uid, one in answers.items() if isinstance(one, ReadClaim)}
+            outcomes |= {uid: one for uid, one in answers.items() if isinstance(one, DriverError)}
+            readable = [uid for uid, one in answers.items() if isinstance(one, ReadClaim)]
+            outcomes |= await self._lifecycle.prepare(readable, plan)
             failed = _errors_in({uid: outcomes[uid] for uid in due})
-            gone = [uid for uid, error in failed.items() if isinstance(error, HoldGone)]
-            for uid in gone:
-                del plans[uid]
-            due = list(failed) if gone else await attempts.again(failed)
+            is_any_gone = any(isinstance(error, HoldGone) for error in failed.values())
+            due = list(failed) if is_any_gone else await attempts.again(failed)
         errors = _errors_in(outcomes)
         for error in errors.values():
             if isinstance(error, DeviceHeld):
                 self._on_held(error.holder)
-        if len(plans) > 1 and any(_lists_npus(plan.entry) for plan in plans.values()):
+        if len(read) > 1 and any(map(_lists_npus, read.values())):
             log.warning(  # a call is for one pod
                 "the pod has several claims, so a container with more than one of them reads the "
                 "NPUs of one alone in ASCEND_VISIBLE_DEVICES (visibleDevices: physical)",
-                extra={"claims": [str(plan.entry) for plan in plans.values()]},
+                extra={"claims": [f"{one.ref.namespace}/{one.ref.name}" for one in read.values()]},
             )
-        self._report("prepare", refs, errors, since, plans)
+        self._report("prepare", refs, errors, since, read)
         return {
             uid: PrepareResult(devices=self._devices(outcome))
             if isinstance(outcome := outcomes[uid], Entry)
@@ -130,13 +130,11 @@ class NodeClaims:
         self._report("unprepare", refs, errors, since)
         return {uid: str(errors.get(uid, "")) for uid in refs}
 
-    async def _plan(
-        self, give_up_at: float, look: Look, _uid: str, ref: ClaimRef
-    ) -> ClaimPlan | DriverError:
-        """Plan what a claim is to hold, unless the API server hangs until *give_up_at*."""
+    async def _read(self, give_up_at: float, _uid: str, ref: ClaimRef) -> ReadClaim | DriverError:
+        """Read a claim, unless the API server hangs until *give_up_at*."""
         try:
             with trio.move_on_at(give_up_at):
-                return await self._planner.plan(ref, look)
+                return await self._planner.read(ref)
             return ClaimUnavailable("the API server did not answer in time")
         except DriverError as error:
             return error
@@ -160,7 +158,7 @@ class NodeClaims:
         refs: Mapping[str, ClaimRef],
         errors: Mapping[str, DriverError],
         since: float,
-        plans: Mapping[str, ClaimPlan] | None = None,
+        read: Mapping[str, ReadClaim] | None = None,
     ) -> None:
         """Log the outcome of each claim, and pass the call on."""
         if not refs:  # a probe asks for none
@@ -170,8 +168,9 @@ class NodeClaims:
         for uid, ref in refs.items():
             fields: dict[str, object] = {"claim": f"{ref.namespace}/{ref.name}", "uid": uid}
             fields["ms"] = round(1000 * seconds, 2)
-            if plans is not None:
-                fields["devices"] = plans[uid].entry.device_names if uid in plans else []
+            if read is not None:
+                devices = [given.device for given in read[uid].allocation] if uid in read else []
+                fields["devices"] = list(dict.fromkeys(devices))
             if uid in errors:
                 log.log(level, failure, extra={**fields, "error": str(errors[uid])})
             else:
@@ -186,8 +185,8 @@ class NodeClaims:
         )
 
 
-def _lists_npus(entry: Entry) -> bool:
-    return any(device.config.visible_devices == "physical" for device in entry.devices)
+def _lists_npus(read: ReadClaim) -> bool:
+    return any(given.config.visible_devices == "physical" for given in read.allocation)
 
 
 def _errors_in(outcomes: Mapping[str, Outcome]) -> dict[str, DriverError]:

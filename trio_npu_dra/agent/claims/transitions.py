@@ -44,8 +44,6 @@ class Action(Enum):
     """How a call gets from the situation to its goal."""
 
     NOTHING = auto()
-    REFUSE = auto()
-    """Do nothing: the plan relies on a recorded hold that has been released."""
     TAKE = auto()
     """Refuse devices of other holders, write the record, then `FINISH`."""
     FINISH = auto()
