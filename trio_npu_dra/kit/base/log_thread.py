@@ -8,6 +8,7 @@ import atexit
 import io
 import os
 import select
+import stat
 import sys
 import threading
 import time
@@ -67,7 +68,8 @@ class ThreadedStream(io.TextIOBase):
     def __init__(self, descriptor: int) -> None:
         self.words: Callable[[int], str] = "{} log lines were dropped: nobody read them\n".format
         self._descriptor = descriptor
-        self._is_blocking = os.get_blocking(descriptor)
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)  # its disk may stall all the same
+        self._is_blocking = is_file or os.get_blocking(descriptor)
         self._waiting: deque[bytes] = deque()
         self._size = 0  # of what waits and what is being written
         self._dropped = 0
