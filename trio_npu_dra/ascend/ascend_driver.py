@@ -11,6 +11,7 @@ from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import LibraryMissing
 from trio_npu_dra.ascend.dcmi.types import OnCall, ignore_call
 from trio_npu_dra.ascend.host import Host
+from trio_npu_dra.kit.base import disk
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ async def wait_replaced(dcmi: Dcmi) -> None:
     Only a new process can load them: the loader takes a library of a known name for the known one.
     """
     before = None
-    while (found := dcmi.replacement()) is None or found != before:
+    while (found := await disk.run(dcmi.replacement)) is None or found != before:
         before = found
         await trio.sleep(_LOOK_SECONDS)
     log.warning(
