@@ -16,11 +16,6 @@ def _socket(path: Path) -> None:
         os.close(folder)
 
 
-def _folder(path: Path) -> None:
-    path.mkdir()
-    (path / "kept").write_text("somebody's")
-
-
 def victim(path: Path) -> Path:
     """The target of the link at *path*."""
     return path.with_name(f"victim-of-{path.stem}")
@@ -33,7 +28,6 @@ def _link(path: Path) -> None:
 
 KINDS: Mapping[str, Callable[[Path], None]] = {
     "link": _link,
-    "folder": _folder,
     "pipe": os.mkfifo,
     "socket": _socket,
 }
@@ -43,11 +37,6 @@ KINDS: Mapping[str, Callable[[Path], None]] = {
 def put(kind: str, path: Path) -> None:
     """Put something foreign at *path*."""
     KINDS[kind](path)
-
-
-def set_aside(path: Path) -> list[Path]:
-    """The thing that had the name *path* and was renamed."""
-    return sorted(path.parent.glob(f"{path.name}.foreign-*"))
 
 
 def is_there(path: Path) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from dev.abuse import api_attacks, file_attacks, http_attacks
-from dev.abuse.file_attacks import cdi_file, fault_memory, given_away, lock, planted, record
+from dev.abuse.file_attacks import cdi_file, fault_memory, given_away, planted, record, state
 from dev.abuse.node import Node
 from dev.rig.parts import Rig
 
@@ -137,9 +137,6 @@ def _plants(number: str, place: str, find: Callable[[Rig], Path], *kinds: str) -
 
 
 PLANTS: Final = (
-    *_plants("A5", "serialize.lock", lock, "link", "fifo", "folder"),
-    *_plants("A5", "publisher.lock", partial(lock, name="publisher"), "link", "fifo", "folder"),
-    *_plants("A5", "sockets.lock", partial(lock, name="sockets"), "link", "fifo", "folder"),
     *_plants("A6", "claims/x.json", record, *_KINDS),
     *_plants("A6", "claims/.trash", partial(record, name=".trash"), "folder"),
     Plant("A6", "claims", "{} empty records", file_attacks.many_records, 200, 10_000),
@@ -151,7 +148,7 @@ PLANTS: Final = (
 SPOILS: Final[Mapping[str, Callable[[Rig], AbstractContextManager[None]]]] = {
     "cdi file given away": lambda rig: given_away(rig.cdi_files[0]),
     "records given away": lambda rig: given_away(record(rig).parent),
-    "folder given away": lambda rig: given_away(lock(rig).parent),
+    "folder given away": lambda rig: given_away(state(rig)),
     "cdi file lost": file_attacks.cdi_file_lost,
 }
 """Attacks on the files of a claim that is held over a restart."""

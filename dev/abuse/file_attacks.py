@@ -15,19 +15,19 @@ _DECOY = b"a foreign file\n"
 _UID = "00000000-0000-4000-8000-000000000000"
 
 
-def lock(rig: Rig, name: str = "serialize") -> Path:
-    """A lock file of the driver."""
-    return rig.folder / "plugins" / DRIVER / f"{name}.lock"
+def state(rig: Rig) -> Path:
+    """The driver's folder."""
+    return rig.folder / "plugins" / DRIVER
 
 
 def fault_memory(rig: Rig) -> Path:
     """The driver's memory of faults."""
-    return lock(rig).with_name("faults.json")
+    return state(rig) / "faults.json"
 
 
 def record(rig: Rig, name: str = f"{_UID}.json") -> Path:
     """A file among the records."""
-    return lock(rig).with_name("claims") / name
+    return state(rig) / "claims" / name
 
 
 def cdi_file(rig: Rig, prefix: str = "", uid: str = _UID) -> Path:
@@ -59,13 +59,12 @@ def large(path: Path, mebibytes: int) -> None:
 
 @contextmanager
 def planted(
-    make: Callable[[Path, int], None], rig: Rig, path: Path, size: int = 0
+    make: Callable[[Path, int], None], _rig: Rig, path: Path, size: int = 0
 ) -> Iterator[None]:
     """Something foreign is in the place of *path*."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove(path)
     make(path, size)
-    _announce(rig)
     try:
         yield
     finally:
@@ -90,7 +89,6 @@ def many_records(rig: Rig, count: int) -> Iterator[None]:
     record(rig).parent.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         record(rig, f"{number}.json").touch()
-    _announce(rig)
     yield
     for number in range(count):
         _remove(record(rig, f"{number}.json"))
@@ -100,7 +98,6 @@ def many_records(rig: Rig, count: int) -> Iterator[None]:
 def no_records_folder(rig: Rig) -> Iterator[None]:
     """The folder of the records is gone."""
     shutil.rmtree(record(rig).parent, ignore_errors=True)
-    _announce(rig)
     yield
 
 
@@ -133,9 +130,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _announce(rig: Rig) -> None:
-    """Make the daemon read the records again, as after a write of another instance."""
-    if lock(rig).is_file() and not lock(rig).is_symlink():
-        lock(rig).write_bytes(os.urandom(8).hex().encode())

@@ -137,7 +137,7 @@ async def test_a_records_folder_that_cannot_be_read_is_named(rightless_node: Nod
     await prepare(node, "a")
     node.records_folder.chmod(0)
 
-    said = {"a": f"cannot put back mode and owner of {node.records_folder}: Permission denied"}
+    said = {"a": f"cannot make {node.records_folder}: Permission denied"}
     assert await prepare(node, "a") == said
     assert await unprepare(node, "a") == said
     node.records_folder.chmod(0o700)

@@ -1,6 +1,5 @@
-"""The hook's program is whole, locked, and there as long as something names it."""
+"""The hook's program is whole, and there as long as something names it."""
 
-import fcntl
 import logging
 import os
 from dataclasses import replace
@@ -95,7 +94,7 @@ def test_lost_and_damaged_programs_are_written_again(
 def test_a_foreign_object_is_replaced(
     hooks: tuple[LibraryHook, LibraryHook], kind: str, node: NodeOnDisk
 ) -> None:
-    """A link is not followed; a folder is set aside, and is no program to remove later."""
+    """A link is not followed."""
     hook, _ = hooks
     node.cdi_root.mkdir()
     foreign.put(kind, hook.path)
@@ -104,23 +103,17 @@ def test_a_foreign_object_is_replaced(
     assert not hook.path.is_symlink()
     if kind == "link":
         assert foreign.victim(hook.path).read_text() == "secret"
-    with_hook(node, hook).remove_unused_hooks([])
-    assert len(foreign.set_aside(hook.path)) == (kind == "folder")
 
 
 async def test_a_program_stays_while_anything_names_it(
     hooks: tuple[LibraryHook, LibraryHook], node: NodeOnDisk
 ) -> None:
-    """A record or a CDI file, though its version is gone; or an older release locks it."""
+    """A record or a CDI file, though its version is gone."""
     old, new = hooks
     old.install()
     cdi = with_hook(node, new)
     spec = with_hook(node, old).render("uid-a", [held("npu-0", 0)])
 
-    with old.path.open("rb") as program:
-        fcntl.flock(program, fcntl.LOCK_SH)
-        cdi.remove_unused_hooks([])
-        assert old.path.exists()
     cdi.remove_unused_hooks([None, spec])
     assert old.path.exists()
     cdi.write("uid-a", spec)

@@ -48,5 +48,5 @@ def assert_as_documented(driver: Driver, *, with_resources: bool = False) -> Non
         assert modes == {(mode, 0)} or not (modes or pattern in needed), pattern
         listed |= found
     there = {path for place in PLACES for path in root.glob(place)}
-    unlisted = {path for path in there - listed if not storage.is_unfinished(path.name)}
+    unlisted = {path for path in there - listed if not storage.UNFINISHED.fullmatch(path.name)}
     assert unlisted == set()

@@ -206,7 +206,7 @@ async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """A file is in its place."""
     (tmp_path / "claims").write_text("")
 
-    with pytest.raises(StorageError, match="/claims: something else is in its place"):
+    with pytest.raises(StorageError, match=r"cannot make .*/claims: Not a directory"):
         async with Ledger(tmp_path).exclusive():
             pytest.fail("entered")
 

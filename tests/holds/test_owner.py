@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
-from tests import foreign
 from trio_npu_dra.agent.holds.owner import Life, Owner
-from trio_npu_dra.kit.base.errors import LockHeld
+from trio_npu_dra.kit.base.errors import LockHeld, StorageError
 from trio_npu_dra.kit.base.file_lock import FileLock
 
 LOCK = "publisher.lock"
@@ -20,14 +19,21 @@ def owner(folder: Path, uid: str) -> Owner:
     return Owner(folder, folder / f"dra-{uid}.sock")
 
 
-@pytest.mark.parametrize("kind", foreign.KINDS)
-async def test_free_locks_are_taken_at_once(tmp_path: Path, kind: str) -> None:
-    """Also when something foreign has the name of one, at the start or later."""
-    foreign.put(kind, tmp_path / LOCK)
-    first = owner(tmp_path, "a")
+async def test_something_foreign_in_a_locks_place_keeps_the_node_from_all(tmp_path: Path) -> None:
+    """With one problem that names it, at the start and later, until people remove it."""
+    (tmp_path / LOCK).mkdir()
+    first, problem = owner(tmp_path, "a"), f"{tmp_path / LOCK} is not a file of this driver"
+    assert not await first.try_take()
+    assert first.problem.value == problem
+    (tmp_path / LOCK).rmdir()
     assert await first.try_take()
+    assert first.problem.value == ""
+
     (tmp_path / LOCK).unlink()
     (tmp_path / LOCK).mkdir()
+    with pytest.raises(StorageError, match=problem):
+        first.check()
+    (tmp_path / LOCK).rmdir()
     first.check()
     assert not await owner(tmp_path, "b").try_take()
 

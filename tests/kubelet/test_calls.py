@@ -301,7 +301,7 @@ async def test_publishing_waits_for_the_kubelet_but_not_for_long(
 @pytest.mark.parametrize(
     ("parent_exists", "error", "words"),
     [
-        (True, StorageError, rf"cannot make .*/{DRIVER}: something else is in its place"),
+        (True, StorageError, rf"cannot make .*/{DRIVER}: Not a directory"),
         (False, ConfigError, rf"/plugins/{DRIVER} does not exist"),
     ],
 )

@@ -55,7 +55,7 @@ def resolve(root: str, path: str) -> str | None:
 
 
 def read_file(root: str, path: str, *, limit: int) -> bytes | None:
-    """Read a file of the host, whoever owns it; None if there is none.
+    """Read a file of the host; None if there is none.
 
     Args:
         root: As for `resolve`.
@@ -68,4 +68,4 @@ def read_file(root: str, path: str, *, limit: int) -> bytes | None:
     place = resolve(root, path)
     if place is None:
         return None
-    return storage.read_bytes(Path(place), limit=limit, any_owner=True)
+    return storage.read_bytes(Path(place), limit=limit)

@@ -9,7 +9,6 @@ file gives the same device nodes for a name: they follow from the physical id in
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -74,7 +73,8 @@ class DevicesFile:
         """
         path = self._folder.devices_path
         if not devices:
-            if os.path.lexists(path) and storage.remove(path):
+            if path.exists():
+                storage.remove(path)
                 log.info("CDI file without devices removed", extra={"path": str(path)})
             return
         spec = self._folder.render("", list(devices.values()))  # as for a claim, but for the names

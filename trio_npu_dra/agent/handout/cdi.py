@@ -131,7 +131,7 @@ class CdiFolder(CdiFiles):
             StorageError: The file exists and cannot be read.
         """
         try:
-            content = storage.read_bytes(self.path(uid), any_owner=True) or b""
+            content = storage.read_bytes(self.path(uid)) or b""
         except ForeignFile:
             return False
         return any(f'"{node}"'.encode() in content for node in nodes)
@@ -177,11 +177,11 @@ class CdiFolder(CdiFiles):
         if not programs:
             return
         paths = [self.devices_path, *(self.path(uid) for uid in self.scan())]
-        files = (storage.read_bytes(path, any_owner=True) for path in paths)
+        files = (storage.read_bytes(path) for path in paths)
         texts = [*(to_json(spec) for spec in specs), *(text or b"" for text in files)]
         for program in programs:
             if not any(program.name.encode() in text for text in texts):
-                storage.remove_if_abandoned(program)  # an older release that starts locks its own
+                storage.remove(program)
 
     @property
     def devices_path(self) -> Path:

@@ -5,8 +5,7 @@ lies in the folder of the CDI files: a user who can write there can have runtime
 anyway, and every user can enter the folder. (A container with user ids of its own runs its hooks
 with these ids, which cannot enter the kubelet's folders.) CDI reads only .json and .yaml files.
 
-A program stays while a CDI file or a record names it. An older release locks its own as long as it
-lives, and so keeps it beside the owner of the node.
+A program stays while a CDI file or a record names it.
 """
 
 from __future__ import annotations

@@ -295,11 +295,13 @@ class ShareFlagStep:
         try:
             return flags_set_by_driver(self._ledger.state_folder)
         except (ForeignFile, ValidationError):
-            storage.set_aside(self._path)
+            aside = self._path.with_name(f"{_FILE}.aside")
+            with storage.translated(f"rename {self._path}"):
+                self._path.rename(aside)
             log.error(
                 "lost track of the share flags that the driver set: NPUs that are shared stay so "
                 "until an administrator clears their flags",
-                extra={"file": str(self._path)},
+                extra={"file": str(aside)},
             )
             return frozenset()
 

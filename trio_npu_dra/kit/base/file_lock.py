@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from trio_npu_dra.kit.base import storage
-from trio_npu_dra.kit.base.errors import ForeignFile
 
 _SIZE_LIMIT: Final = 256  # bytes that a lock file says
 
@@ -22,8 +21,7 @@ class FileLock:
     """The lock on one file, which this process has or tries to get.
 
     Args:
-        path: The lock file; made when missing, never removed. A foreign file, folder or link in its
-            place is set aside.
+        path: The lock file; made when missing, never removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,17 +47,16 @@ class FileLock:
             return True
         if self._is_locked:
             self.close()
-        with storage.translated(f"open {self.path}"):
-            if self._opened is None:
-                try:
-                    self._opened = _open(self.path)
-                except ForeignFile:
-                    if not _make_way(self.path):
-                        return False
-                    self._opened = _open(self.path)
+        if self._opened is None:
+            with storage.translated(f"open {self.path}"):
+                self._opened = storage.open_file(self.path, os.O_RDWR | os.O_CREAT)
         with storage.translated(f"lock {self.path}"):
-            self._is_locked = storage.try_lock(self._opened[0])
-        if self._is_locked and not self._has_name():
+            try:
+                fcntl.flock(self._opened[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        self._is_locked = True
+        if not self._has_name():
             self.close()
         return self._is_locked
 
@@ -98,32 +95,3 @@ class FileLock:
         with storage.translated(f"look at {self.path}"), suppress(FileNotFoundError):
             return os.path.samestat(os.lstat(self.path), self._opened[1])
         return False
-
-
-def _open(path: Path) -> tuple[int, os.stat_result]:
-    descriptor, found = storage.open_file(path, os.O_RDWR | os.O_CREAT)
-    if found.st_nlink > 1:
-        os.close(descriptor)
-        raise ForeignFile(f"{path} is another file too: it has {found.st_nlink} names")
-    return descriptor, found
-
-
-def _make_way(path: Path) -> bool:
-    """Set aside the thing that has the lock's name; false if another process does so.
-
-    One process at a time does so, under a lock on the folder: otherwise the second could set aside
-    the new file that the first has locked already.
-    """
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if not storage.try_lock(folder):
-            return False
-        try:
-            descriptor, _ = _open(path)
-        except ForeignFile:
-            storage.set_aside(path)
-        else:
-            os.close(descriptor)
-        return True
-    finally:
-        os.close(folder)

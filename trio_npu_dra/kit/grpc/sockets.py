@@ -81,7 +81,7 @@ class Listener(NamedTuple):
 def listen_unix(path: Path) -> Listener:
     """Listen on a unix socket that only this user may connect to.
 
-    A socket that an earlier process left behind is replaced; something else is set aside.
+    A socket that an earlier process left behind is replaced.
 
     Args:
         path: Absolute, at most `UNIX_PATH_LIMIT` bytes; its folder must exist.
@@ -140,24 +140,13 @@ def _check_length(path: Path) -> None:
 def _bind(listener: socket.socket, path: Path) -> None:
     """Bind a socket in place of one that an earlier process left behind."""
     try:
-        _remove_stale(path)
+        path.unlink(missing_ok=True)
         listener.bind(os.fspath(path))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ConfigError(
             f"cannot create socket {path}: directory {path.parent} does not exist; "
             "is the kubelet's directory mounted there?"
         ) from error
-
-
-def _remove_stale(path: Path) -> None:
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if stat.S_ISSOCK(mode):
-        path.unlink()
-    else:
-        storage.set_aside(path)
 
 
 def _inode(path: Path) -> int | None:

@@ -40,7 +40,7 @@ class Lamps(ClaimByClaim):
         while True:
             devices, health = [], []
             for path in sorted(self.folder.glob("*.lamp")):
-                content = storage.read_bytes(path, any_owner=True) or b""
+                content = storage.read_bytes(path) or b""
                 why = content.decode(errors="replace").strip()
                 state = HealthState.UNHEALTHY if why else HealthState.HEALTHY
                 devices.append(Device(name=path.stem, taints=taints if why else ()))

@@ -66,7 +66,7 @@ class Places:
         return None if found is None else Path(found)
 
     def read(self, path: str) -> bytes | None:
-        """A host file, whatever user owns it; None if it is missing.
+        """A host file; None if it is missing.
 
         Raises:
             StorageError: It cannot be read.
@@ -76,12 +76,12 @@ class Places:
 
 
 def read(path: Path) -> bytes | None:
-    """A file of any user; None if it is missing.
+    """A file; None if it is missing.
 
     Raises:
         StorageError: It cannot be read.
     """
-    return storage.read_bytes(path, limit=FILE_LIMIT, any_owner=True)
+    return storage.read_bytes(path, limit=FILE_LIMIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
