@@ -125,7 +125,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     path.touch()
     os.truncate(path, storage.SIZE_LIMIT + 1)
 
-    with pytest.raises(ForeignFile, match="has 1048577 bytes"):
+    with pytest.raises(ForeignFile, match=f"has {storage.SIZE_LIMIT + 1} bytes"):
         storage.read_bytes(path)
     assert storage.read_bytes(path, limit=storage.SIZE_LIMIT + 1)
 

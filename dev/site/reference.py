@@ -108,7 +108,6 @@ def errors_page() -> str:
             errors.ClaimError,
             errors.AllocationRefused,
             errors.HostFileMissing,
-            errors.RecordRefused,
         )
     )
     raised = _raised({kind.__name__ for kind in shown})

@@ -265,7 +265,6 @@ ERRORS: Final = {
     "AllocationRefused": "Delete the pod: the kubelet chooses among the NPUs that there are now.",
     "HostFileMissing": "Load the Ascend driver on the node (`npu-smi info` must work there); "
     "the pod starts by itself then. With `driverMounts: false` a claim needs only device nodes.",
-    "RecordRefused": "Recreate the claim with fewer variables in `env`, or with fewer shares.",
     "ConfigError": "Correct the flag, variable or file that is named.",
     "ControlError": "Run the command as root on a node where the driver runs, with the flags that "
     "it was given.",

@@ -28,7 +28,7 @@ def _deep(path: Path) -> None:
 
 RECORDS = {
     **{kind: (make, "is not a file of this driver") for kind, make in foreign.KINDS.items()},
-    "huge": (_huge, "has 1048577 bytes, at most 1048576 are read"),
+    "huge": (_huge, f"has {SIZE_LIMIT + 1} bytes, at most {SIZE_LIMIT} are read"),
     "deep": (_deep, "recursion limit exceeded"),
 }
 

@@ -122,7 +122,7 @@ OTHER_FORMS: list[tuple[dict[str, Any], str]] = [
     ({"chips": [1]}, "^chips: "),
     ({"chips": {"npu-2": WIRE["chips"]["npu-2"]}}, "^the whole: chips lack those of a device"),
     ({"chips": WIRE["chips"] | {"npu-2": []}}, "^the whole: chips lack those of a device"),
-    ({"chips": WIRE["chips"] | {"npu-2": [{"physicalId": 2, "dies": 4}]}}, "^0.ref: "),
+    ({"chips": WIRE["chips"] | {"npu-2": [{"physicalId": 2, "dies": 4}]}}, "^chips.npu-2.0.ref: "),
     ({"pieces": {"npu-2": {"template": 5}}}, "^pieces.npu-2.template: "),
     ({"edits": "void"}, "^edits: "),
     ({"edits": None}, "^the whole: edits are missing$"),
@@ -144,7 +144,7 @@ OTHER_FORMS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "^it is empty$"),
+        (b"", "^the whole: Invalid JSON: EOF"),
         (b'{"version": 2, "claim":', "^the whole: Invalid JSON"),
         (b"[]", "^the whole: Input should be an object$"),
         (encode(entry("uid-b")), "claim.uid='uid-b' does not fit the file's name"),

@@ -62,5 +62,4 @@ def test_each_error_of_a_claim_has_advice() -> None:
     """And no advice is for an error that is not shown."""
     shown = {kind.__name__ for kind in (*_leaves(errors.ClaimError), *words.OF_THE_NODE)}
     shown |= {errors.AllocationRefused.__name__, errors.HostFileMissing.__name__}
-    shown |= {errors.RecordRefused.__name__}
     assert words.ERRORS.keys() == shown

@@ -30,7 +30,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    TypeAdapter,
     ValidationError,
     WrapValidator,
     field_serializer,
@@ -50,17 +49,15 @@ from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDev
 from trio_npu_dra.agent.holds.hold import Holder, HolderKind
 from trio_npu_dra.ascend.model import Chip, ChipFamily
 from trio_npu_dra.ascend.partition import Partition
-from trio_npu_dra.kit.base import storage
-from trio_npu_dra.kit.base.errors import RecordCorrupt, RecordRefused
+from trio_npu_dra.kit.base.errors import RecordCorrupt
 
 FORMAT: Final = 2
-_MOST: Final = storage.SIZE_LIMIT - (64 << 10)  # bytes; it can grow, and is read all the same
+
+_UNSTEADY: Final = {"chips": {"__all__": {"__all__": {"health", "unlisted"}}}}
+"""Of a chip all facts are recorded that do not change."""
 
 _Node = Annotated[str, Field(pattern=r"^/dev/[A-Za-z0-9_./-]+$")]
 _Request = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
-_CHIPS: Final = TypeAdapter(
-    tuple[Chip, ...], config=ConfigDict(alias_generator=to_camel, defer_build=True)
-)
 
 
 class _Wire(BaseModel):
@@ -155,7 +152,7 @@ class _Record(_Wire):
     state: EntryState
     steps: tuple[str, ...]
     allocation: tuple[_Allocated, ...]
-    chips: dict[str, tuple[Any, ...]]
+    chips: dict[str, tuple[Chip, ...]]
     pieces: dict[str, _Partition] = {}
     devices: tuple[_Device, ...] = Field(min_length=1)
     edits: dict[str, Any] | None = None
@@ -195,11 +192,8 @@ def parse(data: bytes, *, uid: str) -> Entry:
     Raises:
         RecordCorrupt: It is no record, one of another holder, or of another version.
     """
-    if not data:
-        raise RecordCorrupt("it is empty")
     try:
         record = _Record.model_validate_json(data)
-        chips = {name: _CHIPS.validate_python(of) for name, of in record.chips.items()}
     except ValidationError as error:
         raise RecordCorrupt(_first(error)) from None
     if record.claim.uid != uid:
@@ -215,7 +209,7 @@ def parse(data: bytes, *, uid: str) -> Entry:
         devices=tuple(
             HeldDevice(
                 **one.model_dump(),
-                chips=chips[one.device],
+                chips=record.chips[one.device],
                 config=configs[one.device],
                 **_partition(record.pieces.get(one.device)),
             )
@@ -248,7 +242,7 @@ def encode(entry: Entry) -> bytes:
     """The file's content.
 
     Raises:
-        RecordRefused: It could not be read back.
+        RecordCorrupt: It could not be read back.
     """
     pieces = {
         one.device: {**asdict(one.partition), "chip_node": one.chip_node}
@@ -259,32 +253,15 @@ def encode(entry: Entry) -> bytes:
         "version": FORMAT,
         "claim": entry.holder,
         "kind": entry.holder.kind,
-        "chips": {one.device: _facts(one.chips) for one in entry.devices},
+        "chips": {one.device: one.chips for one in entry.devices},
         "pieces": pieces,
     }
     try:
         record = _Record.model_validate(vars(entry) | known)
     except ValidationError as error:
-        raise RecordRefused(
+        raise RecordCorrupt(
             f"the record of {entry.holder.titled} could not be read back ({_first(error)})"
         ) from error
     # An older version understands it as long as no field is written that it does not know.
-    data = record.model_dump_json(by_alias=True, exclude_defaults=True).encode() + b"\n"
-    # A record grows while its claim is served: steps, ids of vNPUs, files of a newer host. A claim
-    # that was prepared must stay unpreparable, so a record that is being undone may be larger.
-    limit = storage.SIZE_LIMIT if entry.state is EntryState.UNDOING else _MOST
-    if len(data) > limit:
-        raise RecordRefused(
-            f"{entry.holder.titled} is too large to be recorded on the node: its record would have "
-            f"{len(data)} bytes, at most {limit} are read back, with the env of its configs once "
-            f"for each of its {len(entry.allocation)} devices and shares"
-        )
-    return data
-
-
-def _facts(chips: tuple[Chip, ...]) -> Any:
-    """All known facts except health, which changes."""
-    unsteady = {"__all__": {"health", "unlisted"}}
-    return _CHIPS.dump_python(
-        chips, mode="json", by_alias=True, exclude=unsteady, exclude_none=True
-    )
+    text = record.model_dump_json(by_alias=True, exclude_defaults=True, exclude=_UNSTEADY)
+    return text.encode() + b"\n"

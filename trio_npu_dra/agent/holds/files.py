@@ -21,7 +21,7 @@ from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.boot import BOOT_ID, read_boot_id
-from trio_npu_dra.kit.base.errors import RecordRefused, StorageError
+from trio_npu_dra.kit.base.errors import RecordCorrupt, StorageError
 
 log = logging.getLogger(__name__)
 
@@ -124,12 +124,12 @@ class EntryFiles:
         """Replace the record of a holder, in one rename.
 
         Raises:
-            RecordRefused: A file of that name would not be read back.
+            RecordCorrupt: A file of that name would not be read back.
             StorageError: The disk is full, read-only, or fails; the old record stays.
         """
         path = self._path(uid)
         if not _NAME.fullmatch(path.name):
-            raise RecordRefused(f"UID {uid!r} cannot be the name of a record")
+            raise RecordCorrupt(f"UID {uid!r} cannot be the name of a record")
         storage.write_atomic(path, data, sync=sync or not self._boot_id)
 
     def remove(self, uid: str) -> None:

@@ -174,7 +174,7 @@ class Ledger:
             The entry with its boot id.
 
         Raises:
-            RecordRefused: The record could not be read back; the old one stays.
+            RecordCorrupt: The record could not be read back; the old one stays.
             StorageError: The disk is full, read-only, or fails. `by_uid` then has the old record,
                 or the new one if only its sync failed.
         """

@@ -197,13 +197,7 @@ class ForeignFile(StorageError):
     retryable = False
 
 
-class RecordRefused(StorageError):
-    """A claim's record that could not be read back is not written; the message is for its owner."""
-
-    retryable = False
-
-
 class RecordCorrupt(StorageError):
-    """A claim record does not parse; the driver set it aside."""
+    """A claim record does not parse: the driver sets it aside, or has not written it."""
 
     retryable = False

@@ -21,8 +21,9 @@ from typing import Final
 
 from trio_npu_dra.kit.base.errors import DriverError, ForeignFile, StorageError
 
-SIZE_LIMIT: Final = 1 << 20
-"""Bytes of a file: a claim has at most 32 devices, and its files have some 10 KB."""
+SIZE_LIMIT: Final = 32 << 20
+"""Bytes of a file, more than one can have: the 64 KiB of variables of a claim stand in its record
+twice for each of at most 32 devices and shares, with up to six bytes for one in JSON."""
 
 PLUGIN_FOLDER_MODE: Final = 0o750
 """Mode of the driver's folder in the kubelet's plugins folder."""
