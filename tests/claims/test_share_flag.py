@@ -203,7 +203,7 @@ async def test_a_flag_is_not_set_before_the_chips_are_known(driver: Driver) -> N
 async def test_calls_take_turns_at_flags(driver: Driver, autojump_clock: MockClock) -> None:
     """A call that waits for too long is refused."""
     del autojump_clock
-    async with driver.ledger.steps.hold("share flags"):
+    async with driver.ledger.alone("share flags"):
         assert "share flags has been worked on for 5 s" in await driver.prepare("a")
     assert await driver.prepare("a") == ""
 

@@ -24,7 +24,7 @@ async def test_calls_take_turns_at_a_chip(folders: FolderNode, autojump_clock: M
     del autojump_clock
     driver = await folders.prepared()
     folders.store("b", quarter(1))
-    async with driver.ledger.steps.hold("/dev/davinci0"):
+    async with driver.ledger.alone("/dev/davinci0"):
         assert "/dev/davinci0 has been worked on for 5 s" in await driver.prepare("b")
         assert "/dev/davinci0 has been worked on for 5 s" in await driver.unprepare("a")
     assert await driver.unprepare("b") == ""

@@ -36,8 +36,7 @@ from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.handout.exclusion import refuse_if_held
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind
-from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.agent.holds.step_locks import PATIENCE_SECONDS
+from trio_npu_dra.agent.holds.ledger import PATIENCE_SECONDS, Ledger
 from trio_npu_dra.kit.base.device_metadata import renewed
 from trio_npu_dra.kit.base.errors import DeviceHeld, DriverError, StorageError
 
@@ -160,7 +159,7 @@ class ClaimLifecycle:
         """Bring one claim to its goal; the record says where an error stopped it."""
         patience = 0.0 if goal is Goal.REPAIR else PATIENCE_SECONDS
         try:
-            async with self._ledger.steps.hold(uid, patience_seconds=patience):
+            async with self._ledger.alone(uid, patience_seconds=patience):
                 path = self._locked_path(goal, uid, plan)
 
                 def go_on() -> tuple[Taken | None, Entry | None]:
@@ -237,7 +236,7 @@ class ClaimLifecycle:
         for step in reversed(steps):
             assert entry is not None
             yield partial(step.undo, entry)
-            entry = self._ledger.entry(uid)
+            entry = self._ledger.by_uid[uid]
             if len(entry.steps) > 1:
                 entry = self._ledger.put(replace(entry, steps=entry.steps[:-1]))
 
@@ -263,7 +262,7 @@ class ClaimLifecycle:
             if step.name not in entry.steps:
                 entry = self._ledger.put(replace(entry, steps=(*entry.steps, step.name)))
             yield partial(step.do, entry)
-            entry = self._ledger.entry(entry.uid)  # the step may have recorded a result
+            entry = self._ledger.by_uid[entry.uid]  # the step may have recorded a result
         self._cdi.write_all(entry)
         if entry.state is EntryState.READY:
             return entry

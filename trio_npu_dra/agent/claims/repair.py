@@ -138,7 +138,7 @@ class Repair:
                 continue  # pods of a device plugin have one file together
             with _noted(problems, uid, about=f"{entry}: "):
                 self._renew_metadata(entry)
-                self._rewrite(self._ledger.entry(uid), host)
+                self._rewrite(self._ledger.by_uid[uid], host)
         with _noted(problems, "hooks"):
             self._cdi.remove_unused_hooks(one.edits for one in self._ledger.by_uid.values())
 

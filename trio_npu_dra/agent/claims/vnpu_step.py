@@ -7,7 +7,7 @@ Therefore the id is chosen here, not by the library (docs/decisions/vnpu-ids.md)
 
 import logging
 from collections.abc import Collection, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -107,9 +107,9 @@ class VnpuStep:
             StorageError: An id cannot be recorded, or another task holds the chip's lock for long.
         """
         for part in _parts(entry):
-            async with self._alone(part.device.chip_node):
+            async with self.ledger.alone(part.device.chip_node):
                 await self._make(part)
-        for part in _parts(self.ledger.entry(entry.uid)):
+        for part in _parts(self.ledger.by_uid[entry.uid]):
             if part.partition.vnpu is not None and not self._has_node(part.partition.vnpu):
                 raise ClaimUnavailable(
                     f"{part.device.device} is cut, but its device node does not exist on the node; "
@@ -234,7 +234,7 @@ class VnpuStep:
         node = self.vnpus.place_of(device.chips[0])
         if node is None:
             return
-        async with self._alone(node):
+        async with self.ledger.alone(node):
             await self._destroy(part, vnpu, node)
         with trio.move_on_after(_SEEN_SECONDS):
             await self.vnpus.seen()
@@ -293,7 +293,7 @@ class VnpuStep:
         partition = replace(part.partition, vnpu=vnpu)
 
         def put() -> None:
-            now = self.ledger.entry(part.entry.uid)
+            now = self.ledger.by_uid[part.entry.uid]
             devices = tuple(
                 one._replace(nodes=nodes, partition=partition)
                 if one.device == part.device.device
@@ -333,10 +333,6 @@ class VnpuStep:
             by_hand = ", ".join(map(str, others))
             words += f": vNPUs that were cut by hand ({by_hand}) may leave no room"
         return f"{words}: {error}"
-
-    def _alone(self, chip_node: str) -> AbstractAsyncContextManager[None]:
-        """Hold the lock of a chip."""
-        return self.ledger.steps.hold(chip_node)
 
 
 def _unnamed(part: _Part) -> str:

@@ -272,7 +272,7 @@ class ShareFlagStep:
         """Be the only task that changes flags."""
         if not self._board.value.chips:
             raise DevicesUnknown("no NPU of the node is known yet: sharing one must wait")
-        async with self._ledger.steps.hold("share flags"):
+        async with self._ledger.alone("share flags"):
             yield self._flags
 
     # --- the flags that this driver has set -----------------------------------------------

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from trio_npu_dra.kit.base.storage import open_file, translated
+from trio_npu_dra.kit.base.storage import open_file, read_bytes, translated
 
 _MARK: Final = re.compile(rb"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})[0-9a-f]{16}")
 
@@ -35,12 +35,7 @@ class BootMark:
         Raises:
             StorageError: The file cannot be read.
         """
-        with translated(f"read {self._path}"):
-            descriptor, _ = open_file(self._path, os.O_RDONLY | os.O_CREAT)
-            try:
-                marked = _MARK.fullmatch(os.pread(descriptor, 64, 0))
-            finally:
-                os.close(descriptor)
+        marked = _MARK.fullmatch(read_bytes(self._path) or b"")
         return bool(self._boot_id and marked and marked[1] != self._boot_id)
 
     def write(self) -> None:

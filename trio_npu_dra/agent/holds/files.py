@@ -10,8 +10,6 @@ are.
 import logging
 import os
 import re
-import shutil
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +26,6 @@ log = logging.getLogger(__name__)
 CLAIMS = "claims"
 """The folder of the records, in the state folder."""
 
-_FOLDER_MODE = 0o700
 # UIDs have at most 128 letters, and a prefix of ours.
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,159})\.json", re.ASCII)
 
@@ -99,120 +96,87 @@ def read_holds(state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> tuple[Hol
     return tuple(hold for entry in records.entries.values() for hold in entry.holds)
 
 
-class EntryFiles:
-    """The records in one folder.
+def record_path(folder: Path, uid: str) -> Path:
+    """The record of a holder.
+
+    Raises:
+        RecordCorrupt: A file of that name would not be read back.
+    """
+    path = folder / f"{uid}.json"
+    if not _NAME.fullmatch(path.name):
+        raise RecordCorrupt(f"UID {uid!r} cannot be the name of a record")
+    return path
+
+
+def missing_records(folder: Path, found: Found) -> list[str]:
+    """The holders without a file, by UID; one that cannot be read may be anything.
+
+    Raises:
+        StorageError: The folder cannot be read.
+    """
+    with storage.translated(f"read {folder}"), os.scandir(folder) as there:
+        is_file = {entry.name: entry.is_file(follow_symlinks=False) for entry in there}
+    return [
+        *(uid for uid in found.entries if not is_file.get(f"{uid}.json")),
+        *(uid for uid in found.unreadable if f"{uid}.json" not in is_file),
+    ]
+
+
+def read_at_start(folder: Path, boot_id: str, *, is_first_of_boot: bool) -> Found:
+    """Read all records; those of an earlier boot are forgotten.
+
+    They are *undoing* instead where a vNPU may have outlasted the reboot.
 
     Args:
-        folder: Its path.
-        boot_id: The boot of the node; records of another boot are forgotten, or *undoing* where a
-            vNPU may have outlasted the reboot. Empty when unknown: then no record is of another.
+        folder: The records.
+        boot_id: The boot of the node. Empty when unknown: then no record is of another.
+        is_first_of_boot: Whether nobody has written since the node booted: then what cannot be
+            read is of an earlier boot.
+
+    Raises:
+        StorageError: The folder cannot be read.
     """
+    storage.remove_unfinished(folder, "")
+    _adopt(folder)
+    found = _read_folder(folder)
+    for uid, problem in list(found.unreadable.items()):
+        path = record_path(folder, uid)
+        if is_first_of_boot and _forget(path, uid):
+            del found.unreadable[uid]
+        else:
+            log.error(
+                "claim record cannot be read and is set aside; only its CDI file guards its "
+                "NPUs now, or its name if it is of a pod",
+                extra={"path": str(path), "problem": problem},
+            )
+    for uid, entry in list(found.entries.items()):
+        if not boot_id or entry.boot_id in {"", boot_id}:
+            continue
+        if entry.outlasts_boot:
+            found.entries[uid] = replace(entry, state=EntryState.UNDOING)
+        else:
+            del found.entries[uid]
+            _forget(record_path(folder, uid), str(entry))
+    return found
 
-    def __init__(self, folder: Path, boot_id: str) -> None:
-        self._folder = folder
-        self._boot_id = boot_id
 
-    def make_folder(self) -> bool:
-        """Make the folder, or restore its mode and owner; whether it was missing.
-
-        Raises:
-            StorageError: It cannot be made, or something else has its name.
-        """
-        return storage.make_folder(self._folder, mode=_FOLDER_MODE)
-
-    def write(self, uid: str, data: bytes, *, sync: bool) -> None:
-        """Replace the record of a holder, in one rename.
-
-        Raises:
-            RecordCorrupt: A file of that name would not be read back.
-            StorageError: The disk is full, read-only, or fails; the old record stays.
-        """
-        path = self._path(uid)
-        if not _NAME.fullmatch(path.name):
-            raise RecordCorrupt(f"UID {uid!r} cannot be the name of a record")
-        storage.write_atomic(path, data, sync=sync or not self._boot_id)
-
-    def remove(self, uid: str) -> None:
-        """Remove the record of a holder.
-
-        Raises:
-            StorageError: It cannot be removed.
-        """
-        storage.remove(self._path(uid))
-
-    def sync(self) -> None:
-        """Make names durable: a power cut then neither loses records nor brings them back.
-
-        Raises:
-            StorageError: The disk fails.
-        """
-        storage.sync_folder(self._folder)
-
-    def missing(self, entries: Iterable[str], unreadable: Iterable[str]) -> list[str]:
-        """The holders without a file, by UID; one that cannot be read may be anything.
-
-        Raises:
-            StorageError: The folder cannot be read.
-        """
-        with storage.translated(f"read {self._folder}"), os.scandir(self._folder) as found:
-            is_file = {entry.name: entry.is_file(follow_symlinks=False) for entry in found}
-        return [
-            *(uid for uid in entries if not is_file.get(self._path(uid).name)),
-            *(uid for uid in unreadable if self._path(uid).name not in is_file),
-        ]
-
-    def read(self, *, is_first_of_boot: bool = False) -> Found:
-        """Read all that is there.
-
-        Args:
-            is_first_of_boot: Whether nobody has written since the node booted: then what cannot be
-                read is of an earlier boot.
-
-        Raises:
-            StorageError: The folder cannot be read.
-        """
-        storage.remove_unfinished(self._folder, "")
-        self._adopt()
-        found = _read_folder(self._folder)
-        for uid, problem in list(found.unreadable.items()):
-            if is_first_of_boot and self._forget(uid, uid):
-                del found.unreadable[uid]
+def _adopt(folder: Path) -> None:
+    """Give records that 0.1.0 could not read and renamed their names again."""
+    for path in folder.glob("*.json.aside"):
+        record = path.with_name(path.name.removesuffix(".aside"))
+        with suppress(OSError):
+            if os.path.lexists(record):  # its claim was prepared again
+                path.unlink()
             else:
-                log.error(
-                    "claim record cannot be read and is set aside; only its CDI file guards its "
-                    "NPUs now, or its name if it is of a pod",
-                    extra={"path": str(self._path(uid)), "problem": problem},
-                )
-        for uid, entry in list(found.entries.items()):
-            if not self._boot_id or entry.boot_id in {"", self._boot_id}:
-                continue
-            if entry.outlasts_boot:
-                found.entries[uid] = replace(entry, state=EntryState.UNDOING)
-            else:
-                del found.entries[uid]
-                self._forget(uid, str(entry))
-        return found
+                path.rename(record)
 
-    def _path(self, uid: str) -> Path:
-        return self._folder / f"{uid}.json"
 
-    def _adopt(self) -> None:
-        """Give records that an older version renamed their names again, and remove its copies."""
-        shutil.rmtree(self._folder.with_name("copies"), ignore_errors=True)
-        for path in self._folder.glob("*.json.aside"):
-            record = path.with_name(path.name.removesuffix(".aside"))
-            with suppress(OSError):
-                if os.path.lexists(record):  # its claim was prepared again
-                    path.unlink()
-                else:
-                    path.rename(record)
-
-    def _forget(self, uid: str, claim: str) -> bool:
-        """Remove a record of an earlier boot; whether that worked."""
-        try:
-            storage.remove(self._path(uid))
-        except StorageError as error:
-            log.warning("claim record of an earlier boot stays: %s", error)
-            return False
-        log.info("claim record of an earlier boot forgotten", extra={"claim": claim, "uid": uid})
-        return True
+def _forget(path: Path, claim: str) -> bool:
+    """Remove a record of an earlier boot; whether that worked."""
+    try:
+        storage.remove(path)
+    except StorageError as error:
+        log.warning("claim record of an earlier boot stays: %s", error)
+        return False
+    log.info("claim record of an earlier boot forgotten", extra={"claim": claim, "uid": path.stem})
+    return True

@@ -32,8 +32,8 @@ from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import TypeVar
+from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 import outcome
 import trio
@@ -41,18 +41,28 @@ import trio
 from trio_npu_dra.agent.holds.boot_mark import BootMark
 from trio_npu_dra.agent.holds.encoding import encode
 from trio_npu_dra.agent.holds.entry import Entry
-from trio_npu_dra.agent.holds.files import CLAIMS, EntryFiles, Found
+from trio_npu_dra.agent.holds.files import (
+    CLAIMS,
+    Found,
+    missing_records,
+    read_at_start,
+    record_path,
+)
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind
-from trio_npu_dra.agent.holds.step_locks import StepLocks
 from trio_npu_dra.ascend.model import Chip
 from trio_npu_dra.kit.base import disk, storage
 from trio_npu_dra.kit.base.boot import BOOT_ID, read_boot_id
-from trio_npu_dra.kit.base.errors import StorageError
+from trio_npu_dra.kit.base.errors import LockHeld, StorageError
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+PATIENCE_SECONDS: Final = 5.0
+"""How long a call waits for another one's step; then it is refused, and tries again in its time."""
+
+_FOLDER_MODE: Final = 0o700
 
 
 class Ledger:
@@ -71,7 +81,6 @@ class Ledger:
         problem: Why the last critical section could not begin; empty if it did.
         holds: All holds, as of the last critical section.
         set_aside: Why the records of other holders cannot be read, by UID, as of then.
-        steps: The locks of what is done outside of critical sections.
     """
 
     def __init__(
@@ -85,30 +94,19 @@ class Ledger:
         self.holds: Observable[tuple[Hold, ...]] = Observable(())
         self.set_aside: Observable[Mapping[str, str]] = Observable({})
         self.state_folder = state_folder
-        self.steps = StepLocks()
         self._boot_id = read_boot_id(boot_id_file)
-        self._files = EntryFiles(state_folder / CLAIMS, self._boot_id)
+        self._folder = state_folder / CLAIMS
         self._mark = BootMark(state_folder, self._boot_id)
         self._check = check
         self._alone = trio.Lock()
         self._is_inside = self._is_read = self._has_changed = False
         self._known = Found()
+        self._steps: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
 
     @property
     def by_uid(self) -> Mapping[str, Entry]:
         """Entries by the holder's UID: those of now, which do not change any more."""
-        return MappingProxyType(self._known.entries)
-
-    def entry(self, uid: str) -> Entry:
-        """The entry of a holder that had one before the last critical section.
-
-        Raises:
-            StorageError: Its record cannot be read any more.
-        """
-        try:
-            return self.by_uid[uid]
-        except KeyError:
-            raise StorageError(f"the record of {uid} cannot be read any more") from None
+        return self._known.entries
 
     @property
     def unreadable(self) -> AbstractSet[str]:
@@ -167,6 +165,28 @@ class Ledger:
                     self.holds.set(tuple(hold for entry in entries for hold in entry.holds))
                     self.set_aside.set(dict(self._known.unreadable))
 
+    @asynccontextmanager
+    async def alone(
+        self, name: str, *, patience_seconds: float = PATIENCE_SECONDS
+    ) -> AsyncIterator[None]:
+        """Be the only task that takes steps for a claim, at a chip, or with the share flags.
+
+        Raises:
+            LockHeld: Another task does so for too long.
+        """
+        lock = self._steps.setdefault(name, trio.Lock())
+        try:
+            lock.acquire_nowait()
+        except trio.WouldBlock:
+            with trio.move_on_after(patience_seconds) as waiting:
+                await lock.acquire()
+            if waiting.cancelled_caught:
+                raise LockHeld(f"{name} has been worked on for {patience_seconds:.0f} s") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
     def put(self, entry: Entry) -> Entry:
         """Write an entry over the one that the holder may have, in one rename.
 
@@ -179,17 +199,17 @@ class Ledger:
                 or the new one if only its sync failed.
         """
         entry = replace(entry, boot_id=self._boot_id)
-        data = encode(entry)
         self._note_change()
-        self._write(entry, data)
+        self._write(entry)
         return entry
 
-    def _write(self, entry: Entry, data: bytes) -> None:
-        self._files.write(entry.uid, data, sync=entry.outlasts_boot)
+    def _write(self, entry: Entry) -> None:
+        path, sync = record_path(self._folder, entry.uid), entry.outlasts_boot or not self._boot_id
+        storage.write_atomic(path, encode(entry), sync=sync)
         self._known.entries = {**self._known.entries, entry.uid: entry}
         self._known.unreadable.pop(entry.uid, None)
         if entry.outlasts_boot:
-            self._files.sync()
+            storage.sync_folder(self._folder)
 
     def remove(self, uid: str) -> None:
         """Remove the record of a holder, also one that cannot be read.
@@ -199,14 +219,14 @@ class Ledger:
                 it back.
         """
         self._note_change()
-        self._files.remove(uid)
+        storage.remove(record_path(self._folder, uid))
         known = self._known.entries.get(uid)
         self._known.entries = {
             other: entry for other, entry in self._known.entries.items() if other != uid
         }
         self._known.unreadable.pop(uid, None)
         if known is not None and known.outlasts_boot:
-            self._files.sync()
+            storage.sync_folder(self._folder)
 
     def write_missing(self) -> None:
         """Write records again that somebody removed; inside `exclusive`.
@@ -219,12 +239,12 @@ class Ledger:
 
     def _restore(self) -> bool:
         """Write missing records again; whether any was missing."""
-        lost = self._files.missing(self.by_uid, self._known.unreadable)
+        lost = missing_records(self._folder, self._known)
         for uid in lost:
             if uid in self.by_uid:
-                self._write(self.by_uid[uid], encode(self.by_uid[uid]))
+                self._write(self.by_uid[uid])
             else:  # an empty file tells the next start of the holder
-                self._files.write(uid, b"", sync=False)
+                storage.write_atomic(record_path(self._folder, uid), b"", sync=False)
         if lost:
             self._mark.forget()  # perhaps it was removed too
             log.warning("claim records were missing and are rewritten", extra={"uids": lost})
@@ -237,9 +257,10 @@ class Ledger:
 
     def _catch_up(self) -> None:
         """Read the folder at the start, or restore it if it was removed."""
-        was_missing = self._files.make_folder()
+        was_missing = storage.make_folder(self._folder, mode=_FOLDER_MODE)
         if was_missing and self._is_read:
             self._restore()
         elif not self._is_read:
-            self._known = self._files.read(is_first_of_boot=self._mark.is_of_earlier_boot())
+            is_first = self._mark.is_of_earlier_boot()
+            self._known = read_at_start(self._folder, self._boot_id, is_first_of_boot=is_first)
             self._is_read = self._has_changed = True
