@@ -14,13 +14,10 @@ import trio.testing
 from dev.rig.waiting import HANG_SECONDS
 from tests import foreign
 from tests.ascend.unhealthy_chip import UNHEALTHY, npu, separate
-from trio_npu_dra.ascend.code_memory import CodeMemory
-from trio_npu_dra.ascend.fault_file import FaultFile, FaultHistory
 from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.health_sample import HealthSample
 from trio_npu_dra.ascend.model import FaultLevel
 from trio_npu_dra.kit.base.boot import SteadyClock
-from trio_npu_dra.kit.base.errors import StorageError
 
 
 @pytest.fixture
@@ -171,36 +168,6 @@ async def test_a_newer_daemons_fields_do_no_harm(tmp_path: Path) -> None:
         '{"version": 2, "more": 1, "chips": {"DIE-0": {"80E01801": {"since": 1.0, "new": 2}}}}'
     )
     assert NodeFaults(tmp_path).of(npu()).health(2.0).faults[0].since == 1.0
-
-
-@pytest.mark.parametrize(
-    ("chips", "codes", "words"),
-    [
-        (1025, 1, "1025 chips, at most 1024"),
-        (200, 100, "20000 codes, at most 16384"),
-        (1, 140_000, "140002 names, at most 131072"),
-    ],
-)
-def test_more_than_a_node_can_have_is_neither_read_nor_written(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, chips: int, codes: int, words: str
-) -> None:
-    """A start has not the memory for it; any written file can be read."""
-    memory = CodeMemory(since=1.0)
-    many = {
-        f"DIE-{chip}": dict.fromkeys(range(1, codes + 1), memory if codes < 1000 else CodeMemory())
-        for chip in range(chips)
-    }
-    document = {
-        key: {f"{code:08X}": known.model_dump(exclude_defaults=True) for code, known in of.items()}
-        for key, of in many.items()
-    }
-    (tmp_path / "faults.json").write_text(json.dumps({"chips": document}))
-
-    assert FaultFile(tmp_path, None).load() == FaultHistory()
-    assert words in vars(caplog.records[0])["error"]
-
-    with pytest.raises(StorageError, match=r"faults\.json has .*, at most"):
-        FaultFile(tmp_path, None).write(FaultHistory(chips=many))
 
 
 @pytest.mark.parametrize("kind", [*foreign.KINDS, "huge", "deep"])
