@@ -73,9 +73,9 @@ def test_program_is_installed_for_all_to_execute(
 
 
 def test_lost_and_damaged_programs_are_written_again(
-    hooks: tuple[LibraryHook, LibraryHook], node: NodeOnDisk
+    hooks: tuple[LibraryHook, LibraryHook],
 ) -> None:
-    """By the next look, or by the next start."""
+    """By the next look."""
     hook, _ = hooks
     hook.install()
     hook.path.unlink()
@@ -86,7 +86,7 @@ def test_lost_and_damaged_programs_are_written_again(
     assert hook.path.stat().st_mode & 0o7777 == 0o711
 
     hook.path.write_bytes(b"odd")
-    made(node, b"old").install()
+    hook.install()
     assert hook.path.read_bytes() == b"old"
 
 
@@ -159,7 +159,7 @@ def test_a_folder_that_is_none_is_said(hooks: tuple[LibraryHook, LibraryHook]) -
     hook.path.unlink()
     root.rmdir()
     root.write_text("")
-    with pytest.raises(StorageError, match=r"cannot look at .*/cdi"):
+    with pytest.raises(StorageError, match=r"cannot make .*/cdi"):
         hook.install()
 
 

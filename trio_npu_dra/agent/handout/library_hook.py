@@ -45,11 +45,9 @@ class LibraryHook:
 
     def __init__(self, root: Path, driver_name: str, program: Path) -> None:
         self._program = program
-        content = self._content()
-        self._size = len(content)
         # With the digest in the name, the CDI files of two versions never name one program.
-        self.path = root / f"{prefix(driver_name)}{hashlib.sha256(content).hexdigest()[:16]}"
-        self._written: os.stat_result | None = None
+        digest = hashlib.sha256(self._content()).hexdigest()
+        self.path = root / f"{prefix(driver_name)}{digest[:16]}"
 
     def edits(self, folders: Sequence[str]) -> dict[str, Any]:
         """The hook of a CDI spec with which the loader looks into *folders* of the container."""
@@ -67,24 +65,6 @@ class LibraryHook:
         Raises:
             StorageError: It cannot be written, or the folder allows no execution.
         """
-        if not self._is_right():
-            self._write()
-            with storage.translated(f"look at {self.path}"):
-                self._written = self.path.lstat()
-
-    def _is_right(self) -> bool:
-        """Whether the path still leads to the file that we have written, in the right form."""
-        if self._written is None:
-            return False
-        with storage.translated(f"look at {self.path}"):
-            try:
-                found = self.path.lstat()
-            except FileNotFoundError:
-                return False
-        is_it = os.path.samestat(self._written, found)
-        return is_it and storage.has_form(found, mode=_MODE) and found.st_size == self._size
-
-    def _write(self) -> None:
         root = self.path.parent
         with storage.translated(f"make {root}"):
             root.mkdir(parents=True, exist_ok=True)

@@ -28,10 +28,10 @@ the list of cards says since. Names are never compared, for a chip can go by sev
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from trio_npu_dra.agent.holds.hold import Hold, HolderKind, vnpus_of
 from trio_npu_dra.ascend.model import Board
@@ -52,22 +52,6 @@ _Given: TypeAlias = tuple[Board, tuple[Hold, ...], PartitionMode, frozenset[str]
 _LAST: Final[deque[tuple[_Given | None, tuple[Offer, ...]]]] = deque([(None, ())], maxlen=1)
 """The last result, which the pool and the next prepare need alike: without it a prepare takes 7 %
 longer."""
-
-
-class _Held(NamedTuple):
-    """Chips that holds have together.
-
-    Attributes:
-        nodes: Their host device nodes.
-        names: Their names in the holds, the hold of most chips first.
-        way: Whether as a whole or by shares.
-        standing: `ELSEWHERE` if only pods hold them.
-    """
-
-    nodes: frozenset[str]
-    names: tuple[str, ...]
-    way: Held
-    standing: Standing
 
 
 def available(
@@ -160,49 +144,34 @@ def names_of_chips(offered: Iterable[Offer]) -> dict[str, str]:
     }
 
 
-def _held(holds: Iterable[Hold]) -> Iterator[_Held]:
-    """Held chips, in groups that no hold crosses."""
-    own = sorted(
-        (hold for hold in holds if not hold.observer and not hold.partition),
-        key=lambda hold: (-len(hold.nodes), sorted(hold.nodes), hold.device),
-    )
-    groups: list[tuple[frozenset[str], list[Hold]]] = []
-    for hold in own:
-        nodes, members = hold.nodes, [hold]
-        for group in [group for group in groups if not nodes.isdisjoint(group[0])]:
-            groups.remove(group)
-            nodes, members = nodes | group[0], [*group[1], *members]
-        groups.append((nodes, members))
-    for nodes, members in groups:
-        is_shared = all(hold.share is not None for hold in members)
-        is_of_pods = all(hold.is_of_pod for hold in members)
-        yield _Held(
-            nodes,
-            tuple(dict.fromkeys(hold.device for hold in members)),
-            Held.BY_SHARES if is_shared else Held.WHOLE,
-            Standing.ELSEWHERE if is_of_pods else Standing.OPEN,
-        )
-
-
 def _held_offers(holds: Iterable[Hold], by_key: Mapping[_Key, Offer], board: Board) -> list[Offer]:
     """Held devices of whole chips, each with a unique name; offers of the Board choose first."""
+    holds_of_nodes: dict[frozenset[str], list[Hold]] = {}
+    for hold in holds:
+        if not hold.observer and not hold.partition:
+            holds_of_nodes.setdefault(hold.nodes, []).append(hold)
     found: dict[str, Offer] = {}
-    for one in sorted(_held(holds), key=lambda one: (one.nodes, None) not in by_key):
-        offer = by_key.get((one.nodes, None))
+    for nodes in sorted(holds_of_nodes, key=lambda one: ((one, None) not in by_key, sorted(one))):
+        held = holds_of_nodes[nodes]
+        names = sorted({hold.device for hold in held})
+        offer = by_key.get((nodes, None))
         if offer is None:
-            chips = tuple(chip for chip in board.chips if chip.device_node in one.nodes)
+            chips = tuple(chip for chip in board.chips if chip.device_node in nodes)
             if not chips:
                 continue
-            kind = OfferKind.MODULE if len(one.nodes) > 1 else OfferKind.NPU
-            offer = Offer(name=one.names[0], kind=kind, chips=chips)
-        if one.way is Held.BY_SHARES:
+            kind = OfferKind.MODULE if len(nodes) > 1 else OfferKind.NPU
+            offer = Offer(name=names[0], kind=kind, chips=chips)
+        way = Held.BY_SHARES if all(hold.share is not None for hold in held) else Held.WHOLE
+        if way is Held.BY_SHARES:
             # Counters do not count shares, so nothing else of the chip may be offered beside them.
             offer = replace(offer, takes={}, of={})
+        is_of_pods = all(hold.is_of_pod for hold in held)
+        standing = Standing.ELSEWHERE if is_of_pods else Standing.OPEN
         # After cards were renumbered another device may have the name.
-        own_name_first = sorted(one.names, key=lambda name: name != offer.name)
+        own_name_first = sorted(names, key=lambda name: name != offer.name)
         free = (name for name in own_name_first if name not in found)
         name = next(free, f"held-{offer.chips[0].physical_id}")
-        found[name] = replace(offer, name=name, held=one.way, standing=one.standing)
+        found[name] = replace(offer, name=name, held=way, standing=standing)
     return list(found.values())
 
 

@@ -220,10 +220,9 @@ class Ledger:
         """
         self._note_change()
         storage.remove(record_path(self._folder, uid))
-        known = self._known.entries.get(uid)
-        self._known.entries = {
-            other: entry for other, entry in self._known.entries.items() if other != uid
-        }
+        entries = dict(self._known.entries)
+        known = entries.pop(uid, None)
+        self._known.entries = entries
         self._known.unreadable.pop(uid, None)
         if known is not None and known.outlasts_boot:
             storage.sync_folder(self._folder)
@@ -234,21 +233,17 @@ class Ledger:
         Raises:
             StorageError: The disk is full, read-only, or fails.
         """
-        if self._restore():
-            self._note_change()
-
-    def _restore(self) -> bool:
-        """Write missing records again; whether any was missing."""
         lost = missing_records(self._folder, self._known)
+        if not lost:
+            return
+        self._mark.forget()  # perhaps it was removed too
+        self._mark.write()
         for uid in lost:
             if uid in self.by_uid:
                 self._write(self.by_uid[uid])
             else:  # an empty file tells the next start of the holder
                 storage.write_atomic(record_path(self._folder, uid), b"", sync=False)
-        if lost:
-            self._mark.forget()  # perhaps it was removed too
-            log.warning("claim records were missing and are rewritten", extra={"uids": lost})
-        return bool(lost)
+        log.warning("claim records were missing and are rewritten", extra={"uids": lost})
 
     def _note_change(self) -> None:
         assert self._is_inside, "holds change inside exclusive() only"
@@ -259,7 +254,7 @@ class Ledger:
         """Read the folder at the start, or restore it if it was removed."""
         was_missing = storage.make_folder(self._folder, mode=_FOLDER_MODE)
         if was_missing and self._is_read:
-            self._restore()
+            self.write_missing()
         elif not self._is_read:
             is_first = self._mark.is_of_earlier_boot()
             self._known = read_at_start(self._folder, self._boot_id, is_first_of_boot=is_first)

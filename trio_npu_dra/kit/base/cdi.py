@@ -124,8 +124,7 @@ def write_spec(path: Path, spec: Mapping[str, Any]) -> bool:
     content = to_json(spec) + b"\n"
     if storage.holds(path, content, mode=_MODE):
         return False
-    if not (folder := path.parent).is_dir():
-        with storage.translated(f"make {folder}"):
-            folder.mkdir(parents=True, exist_ok=True)
+    with storage.translated(f"make {path.parent}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
     storage.write_atomic(path, content, mode=_MODE, sync=False)
     return True

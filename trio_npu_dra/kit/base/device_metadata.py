@@ -43,14 +43,14 @@ class MetadataFiles:
 
     def path(self, uid: str, request: str) -> Path:
         """The file of a claim's request."""
-        return self.folder / _name(uid, request)
+        return self.folder / f"{uid}_{request}{_SUFFIX}"  # neither of them has an underscore
 
     def edits(self, uid: str, request: str, document: Mapping[str, Any]) -> Edits:
         """The CDI edits that bring the file of a request to a container."""
         return {
             "mounts": [
                 {
-                    "hostPath": f"{self.folder}/{_name(uid, request)}",
+                    "hostPath": str(self.path(uid, request)),
                     "containerPath": self._container_path(request, document),
                     "options": ["ro", "bind", "nosuid", "nodev", "noexec"],
                 }
@@ -110,11 +110,6 @@ class MetadataFiles:
             else f"resourceclaimtemplates/{pod_claim}"
         )
         return f"{_PLACE}/{claim}/{request}/{self.driver_name}-metadata.json"
-
-
-def _name(uid: str, request: str) -> str:
-    """The name of a file; neither a UID nor a request has an underscore."""
-    return f"{uid}_{request}{_SUFFIX}"
 
 
 def metadata_files(state_folder: Path, driver_name: str) -> MetadataFiles:
