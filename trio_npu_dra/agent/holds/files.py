@@ -19,7 +19,7 @@ from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import Hold
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.boot import BOOT_ID, read_boot_id
-from trio_npu_dra.kit.base.errors import RecordCorrupt, StorageError
+from trio_npu_dra.kit.base.errors import StorageError
 
 log = logging.getLogger(__name__)
 
@@ -97,15 +97,8 @@ def read_holds(state_folder: Path, *, boot_id_file: Path = BOOT_ID) -> tuple[Hol
 
 
 def record_path(folder: Path, uid: str) -> Path:
-    """The record of a holder.
-
-    Raises:
-        RecordCorrupt: A file of that name would not be read back.
-    """
-    path = folder / f"{uid}.json"
-    if not _NAME.fullmatch(path.name):
-        raise RecordCorrupt(f"UID {uid!r} cannot be the name of a record")
-    return path
+    """The record of a holder; its UID is the API server's, or one that this driver made up."""
+    return folder / f"{uid}.json"
 
 
 def missing_records(folder: Path, found: Found) -> list[str]:
