@@ -108,11 +108,7 @@ def other_programs(root: Path, driver_name: str, ours: LibraryHook | None) -> li
         StorageError: The folder cannot be read.
     """
     start = prefix(driver_name)
-    with storage.translated(f"read {root}"):
-        try:
-            found = [path for path in root.iterdir() if path.name.startswith(start)]
-        except FileNotFoundError:
-            return []
+    found = [path for path in storage.paths_in(root) if path.name.startswith(start)]
     return [path for path in found if ours is None or path != ours.path]
 
 

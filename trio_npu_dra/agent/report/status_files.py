@@ -58,9 +58,7 @@ class StatusFiles:
         """Remove the files of all other claims, and unfinished files of killed writers."""
         try:
             storage.remove_unfinished(self._folder, "")
-            with storage.translated(f"read {self._folder}"):
-                paths = list(self._folder.iterdir()) if self._folder.exists() else []
-            for path in paths:
+            for path in storage.paths_in(self._folder):
                 if path.suffix == _SUFFIX and path.stem not in uids:
                     storage.remove(path)
         except StorageError as error:

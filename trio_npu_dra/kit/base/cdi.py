@@ -85,11 +85,7 @@ class CdiFiles:
         prefix, suffix = self._prefix, ".json"
         found: dict[str, bool] = {}
         with storage.translated(f"read {self.root}"):
-            try:
-                paths = list(self.root.iterdir())
-            except FileNotFoundError:
-                return {}
-            for path in paths:
+            for path in storage.paths_in(self.root):
                 if path.name.startswith(prefix) and path.name.endswith(suffix):
                     uid = path.name.removeprefix(prefix).removesuffix(suffix)
                     with suppress(FileNotFoundError):  # the daemon has just removed it

@@ -4,7 +4,6 @@ KEP-5304 defines the path in a container and the content; the kubelet has no par
 an object a line, one for each version that readers may know, the newest first.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,14 +89,9 @@ class MetadataFiles:
             StorageError: The folder cannot be read.
         """
         found: dict[str, set[str]] = {}
-        with storage.translated(f"read {self.folder}"):
-            try:
-                names = os.listdir(self.folder)  # noqa: PTH208 - a Path for each costs more
-            except FileNotFoundError:
-                return {}
-        for name in names:
-            if name.startswith(uid) and name.endswith(_SUFFIX):
-                owner, line, request = name.removesuffix(_SUFFIX).partition("_")
+        for path in storage.paths_in(self.folder):
+            if path.name.startswith(uid) and path.suffix == _SUFFIX:
+                owner, line, request = path.stem.partition("_")
                 if line:
                     found.setdefault(owner, set()).add(request)
         return found

@@ -112,15 +112,19 @@ def remove_unfinished(folder: Path, prefix: str) -> None:
 
     No writer of such files is at work. What cannot be removed does no harm.
     """
-    with translated(f"read {folder}"):
-        try:
-            paths = list(folder.iterdir())
-        except FileNotFoundError:
-            return
-    for path in paths:
+    for path in paths_in(folder):
         if path.name.startswith(f".{prefix}") and UNFINISHED.fullmatch(path.name):
             with suppress(OSError):
                 path.unlink()
+
+
+def paths_in(folder: Path) -> list[Path]:
+    """What a folder has; nothing if it is missing."""
+    with translated(f"read {folder}"):
+        try:
+            return list(folder.iterdir())
+        except FileNotFoundError:
+            return []
 
 
 def read_bytes(path: Path, *, limit: int = SIZE_LIMIT) -> bytes | None:

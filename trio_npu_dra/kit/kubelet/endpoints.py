@@ -152,12 +152,7 @@ def _sockets(folder: Path, kind: str) -> dict[str | None, Path]:
     """The sockets of one kind of a driver, by pod UID or its digest; none if there is no folder."""
     found = {}
     for place, start in ((folder, kind), (folder.parent, _shortest(folder, kind))):
-        with storage.translated(f"read {place}"):
-            try:
-                paths = list(place.iterdir())
-            except FileNotFoundError:
-                continue
-        for path in paths:
+        for path in storage.paths_in(place):
             uid = path.name.removesuffix(".sock").removeprefix(start).removeprefix("-") or None
             if path == _named(folder, kind, uid) and is_socket(path):
                 found[uid] = path
