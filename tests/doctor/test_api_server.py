@@ -23,6 +23,7 @@ from trio_npu_dra.kit.api.objects import (
     Device,
     DeviceAllocation,
     DeviceAttribute,
+    DeviceStatus,
     FullNode,
     KubeObject,
     ObjectMeta,
@@ -92,35 +93,65 @@ async def look(kubeconfig: Path, *entries: Entry, name: str | None = NODE) -> Se
     return await api_server.look(name, kubeconfig, entries=entries, driver_name=DRIVER)
 
 
-async def test_unneeded_claims_are_reported(folder: Path) -> None:
-    """Those that are deleted or not reserved; not those that are used, or undone already."""
-    user = Consumer(resource="pods", name="train", uid="pod")
+USER = Consumer(resource="pods", name="train", uid="pod")
+
+
+def claim(name: str, *users: Consumer, says: tuple[DeviceStatus, ...] = ()) -> ResourceClaim:
+    """A claim that has NPU 0 of this node."""
     result = AllocationResult(request="npu", driver=DRIVER, pool=POOL, device="npu-0")
     allocation = Allocation(devices=DeviceAllocation(results=(result,)))
-    claims = [
-        ResourceClaim(
-            metadata=ObjectMeta(name=name, namespace="default"),
-            status=ResourceClaimStatus(allocation=allocation, reserved_for=users),
-        )
-        for name, users in {"used": (user,), "unused": ()}.items()
-    ]
+    return ResourceClaim(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        status=ResourceClaimStatus(allocation=allocation, reserved_for=users, devices=says),
+    )
+
+
+async def as_stored(kubeconfig: Path, *entries: Entry) -> list[Entry]:
+    """Entries with the UIDs that the API server has given to their claims."""
+    found = []
+    async with open_client(load_credentials(kubeconfig)) as client:
+        for known in entries:
+            stored = await client.get(ResourceClaim, known.holder.name, "default")
+            holder = known.holder._replace(uid=stored.metadata.uid or "")
+            found.append(replace(known, holder=holder))
+    return found
+
+
+async def test_unneeded_claims_are_reported(folder: Path) -> None:
+    """Those that are deleted or not reserved; not those that are used, or undone already."""
     undone = replace(entry("undone"), state=EntryState.UNDOING)
-    async with (
-        served(folder, *claims) as kubeconfig,
-        open_client(load_credentials(kubeconfig)) as client,
-    ):
-        held = []
-        for known in (entry("used"), entry("unused")):
-            claim = await client.get(ResourceClaim, known.uid, "default")
-            held.append(replace(known, holder=known.holder._replace(uid=claim.metadata.uid or "")))
+    claims = [claim("used", USER), claim("unused")]
+    async with served(folder, *claims) as kubeconfig:
+        held = await as_stored(kubeconfig, entry("used"), entry("unused"))
         found = await look(kubeconfig, *held, entry("gone", 3), undone)
 
-    *said, _ = api_server.judge(found)
+    *said, _ = api_server.judge(found, claim_status=False)
     assert [finding.level.value for finding in said] == ["warning", "warning"]
     assert [finding.text.partition(":")[0] for finding in said] == [
         "claim default/unused holds npu-0 on this node, and no pod needs it",
         "claim default/gone holds npu-3 on this node, and no pod needs it",
     ]
+
+
+async def test_claims_whose_status_says_nothing_are_reported(folder: Path) -> None:
+    """Unless nothing should say it; not of admin access, nor before they are prepared."""
+    says = DeviceStatus(driver=DRIVER, pool=POOL, device="npu-0")
+    claims = [
+        claim("said", USER, says=(says,)),
+        *(claim(name, USER) for name in ("a", "b", "admin", "begun")),
+    ]
+    entries = [
+        *map(entry, ("said", "b", "a")),
+        entry("admin", admin_access=True),
+        replace(entry("begun"), state=EntryState.INTENDED),
+    ]
+    async with served(folder, *claims) as kubeconfig:
+        found = await look(kubeconfig, *await as_stored(kubeconfig, *entries))
+
+    said, _ = api_server.judge(found)
+    assert said.level is Level.WARNING
+    assert said.text.endswith("does not say what their NPUs are: default/a and default/b")
+    assert len([*api_server.judge(found, claim_status=False)]) == 1
 
 
 async def test_no_answer_is_a_problem_with_the_address(folder: Path) -> None:

@@ -17,7 +17,6 @@ from tests.holds.entries import entry, of_partition
 from trio_npu_dra.agent.device_plugin.device import ResourceDevice
 from trio_npu_dra.agent.holds.encoding import encode
 from trio_npu_dra.agent.holds.ledger import Ledger
-from trio_npu_dra.agent.report.status_files import StatusFiles
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board, ChipFamily
 from trio_npu_dra.tools.doctor import own_state
@@ -187,13 +186,9 @@ FILE = f"{DRIVER}-npu_uid-b.json"
 
 
 def test_own_state_is_broken(healthy: Node) -> None:
-    """A record that cannot be read, CDI files that are missing, left over, or name what is gone.
-
-    And the status of a claim that the API server forbids.
-    """
+    """A record that cannot be read, CDI files that are missing, left over, or name what is gone."""
     trio.run(hold, healthy)
     places = healthy.places
-    StatusFiles(places.state).write("uid-a", ())
     (places.state / "claims/uid-d.json").write_text("{")
     nodes = '{"devices": [{"containerEdits": {"deviceNodes": [{"hostPath": "/dev/davinci77"}]}}]}'
     for uid in ("uid-b", "uid-z"):
@@ -210,7 +205,6 @@ def test_own_state_is_broken(healthy: Node) -> None:
             "problem",
             f"the CDI file {FILE} names /dev/davinci77, which the host does not have",
         ),
-        ("warning", "the API server forbids the status of claims"),
     ]
 
 

@@ -148,7 +148,7 @@ def test_without_the_right_pods_start_as_fast(
         assert driver.log().count("the API server forbids the status of claims") == 1
         asked = driver.execute("npu-dra", "doctor")
         claims = " and ".join(f"{space.name}/{name}" for name in names)
-        assert f"that of {claims} does not say what its NPUs are" in asked
+        assert f"does not say what their NPUs are: {claims}" in asked
     notes.append(f"prepared with the right in {allowed}, without in {forbidden}")
     driver.kill()
     for name in names:

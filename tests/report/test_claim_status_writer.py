@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from trio_npu_dra.agent.report.claim_status_writer import (
     QUIET_SECONDS,
     write_claim_statuses,
 )
-from trio_npu_dra.agent.report.status_files import StatusFiles
+from trio_npu_dra.agent.report.reported import Reported
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import (
     HEALTHY,
@@ -37,7 +37,12 @@ from trio_npu_dra.ascend.model import (
 )
 from trio_npu_dra.ascend.root_info import ROOT_INFO
 from trio_npu_dra.ascend.traits import TOPOLOGY_FOLDER
-from trio_npu_dra.kit.api.objects import DeviceStatus, ResourceClaim
+from trio_npu_dra.kit.api.objects import (
+    DeviceStatus,
+    ObjectMeta,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
 from trio_npu_dra.kit.base.errors import (
     Conflict,
     Forbidden,
@@ -45,6 +50,7 @@ from trio_npu_dra.kit.base.errors import (
     KubeError,
     NotFound,
     Unavailable,
+    Unreadable,
 )
 from trio_npu_dra.kit.base.observable import LAZY_SECONDS, Observable
 from trio_npu_dra.kit.base.pace import AT_ONCE, PER_SECOND
@@ -60,8 +66,11 @@ class Node:
     """A node with NPU 0 to 3, and the API server to which it writes.
 
     Attributes:
-        error: What the API server answers.
+        error: What the API server answers to a write.
         about: Of which claims, by name; empty for all.
+        unread: What it answers to reads, one after the other, before it tells.
+        stored: What it has of our devices, by the claim's name.
+        reads: The claims that it was asked for.
         written: What it took, or refused.
         times: When (trio's clock).
         on_write: Called then.
@@ -72,15 +81,32 @@ class Node:
     host: Host
     board: Observable[Board] = field(default_factory=lambda: Observable(with_npu(chip(0))))
     calls: Observable[int] = field(default_factory=lambda: Observable(0))
-    reported: Observable[Mapping[str, tuple[DeviceStatus, ...]]] = field(
-        default_factory=lambda: Observable({})
-    )
+    reported: Reported = field(default_factory=lambda: Observable({}))
     error: KubeError | None = None
     about: frozenset[str] = frozenset()
+    unread: list[KubeError] = field(default_factory=list)
+    stored: dict[str, tuple[DeviceStatus, ...]] = field(default_factory=dict)
+    reads: list[str] = field(default_factory=list)
     written: list[ResourceClaim] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     on_write: Callable[[], object] = lambda: None
     events: list[str] = field(default_factory=list)
+
+    async def get(
+        self, kind: type[ResourceClaim], name: str, namespace: str, *, is_cached: bool
+    ) -> ResourceClaim:
+        """Read a claim, as the client does; it has a device of another driver, too."""
+        await trio.lowlevel.checkpoint()
+        assert namespace == "default"
+        assert is_cached
+        self.reads.append(name)
+        if self.unread:
+            raise self.unread.pop(0)
+        theirs = DeviceStatus(driver="gpu.example.com", pool="node-1", device="gpu-0")
+        return kind(
+            metadata=ObjectMeta(name=name, namespace=namespace, uid=name),
+            status=ResourceClaimStatus(devices=(theirs, *self.stored.get(name, ()))),
+        )
 
     async def apply(self, claim: ResourceClaim, *, manager: str, subresource: str) -> None:
         """Take the status of a claim, as the client does."""
@@ -91,6 +117,7 @@ class Node:
         self.on_write()
         if self.error is not None and claim.metadata.name in (self.about or {claim.metadata.name}):
             raise self.error
+        self.stored[claim.metadata.name or ""] = claim.status.devices
 
     @asynccontextmanager
     async def written_to(self) -> AsyncIterator[None]:
@@ -118,13 +145,15 @@ class Node:
             nursery.cancel_scope.cancel()
 
     async def restart(self) -> None:
-        """Another daemon, which knows only what is on the disk, writes what it has to."""
+        """Another daemon, which knows only the records, writes what it has to."""
         self.reported = Observable({})
         async with self.written_to():
             pass
 
     async def hold(self, *entries: Entry) -> None:
-        """Prepare claims, and answer."""
+        """Prepare claims, which reads them, and answer."""
+        read = {one.uid: self.stored.get(one.uid, ()) for one in entries}
+        self.reported.set({**self.reported.value, **read})
         async with self.ledger.exclusive():
             for one in entries:
                 self.ledger.put(one)
@@ -162,14 +191,12 @@ async def test_a_claim_is_written_once_and_again_when_its_facts_change(
 ) -> None:
     """All its devices together; nothing at a restart, at another call, or by other changes.
 
-    Another instance may prepare it, which tells by the ledger alone; one with steps is not ready.
+    One with steps is not ready. Of what was read for a prepare there is no other read, and one of
+    each claim after a start.
     """
     del autojump_clock
     async with node.written_to():
-        async with node.ledger.exclusive():
-            node.ledger.put(entry("a", 0, 1))
-            node.ledger.put(replace(entry("b", 2), state=EntryState.INTENDED))
-        await trio.sleep(SOON)
+        await node.hold(entry("a", 0, 1), replace(entry("b", 2), state=EntryState.INTENDED))
         await node.settle()
         await node.become(replace(chip(0), device_share=True))
         assert node.names == ["a"]
@@ -179,25 +206,63 @@ async def test_a_claim_is_written_once_and_again_when_its_facts_change(
         await node.become(replace(chip(0), health=ILL, super_pod_id=7))
         await node.hold(entry("b", 2))
         assert node.names == ["a", "a", "a", "b"]
+        assert node.reads == []
     await node.restart()
     assert node.names == ["a", "a", "a", "b"]
     assert node.events == ["ok"] * 4
+    assert sorted(node.reads) == ["a", "b"]
 
 
 async def test_a_start_writes_what_is_not_written_yet(
     node: Node, autojump_clock: MockClock
 ) -> None:
-    """A daemon died between a prepare and the write, or facts changed while none was there."""
+    """A daemon died between a prepare and the write, or facts changed while none was there.
+
+    Or a claim was allocated anew. `Ready` keeps its time unless it changes.
+    """
+    del autojump_clock
+    await node.hold(entry("a"), entry("b", 1), entry("c", 2))
+    await node.restart()
+    assert node.names == ["a", "b", "c"]
+    (status,) = node.stored["c"]
+    long_ago = status.conditions[0].model_copy(update={"last_transition_time": "then"})
+    node.stored["c"] = (status.model_copy(update={"conditions": (long_ago,), "data": None}),)
+    del node.stored["b"]
+    node.board.set(with_npu(replace(chip(0), health=ILL)))
+    await node.restart()
+    assert node.names == ["a", "b", "c"] * 2
+    assert node.written[3].status.devices[0].conditions[0].status == "False"
+    assert node.written[5].status.devices[0].conditions == (long_ago,)
+
+
+async def test_a_claim_that_cannot_be_read_at_a_start_is_read_again(
+    node: Node, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the API server is away; what it then tells is not written again."""
+    del autojump_clock
+    caplog.set_level(logging.INFO)
+    await node.hold(entry("a"), entry("b", 1))
+    await node.restart()
+    node.unread, node.reported = [Unavailable("away")] * 3, Observable({})
+    async with node.written_to():
+        await trio.sleep(20)
+    assert node.names == ["a", "b"]
+    assert len(node.reads) == 2 + 3 + 2
+    assert caplog.messages[-1] == "writing the status of claims works again"
+
+
+@pytest.mark.parametrize("error", [Unreadable("odd"), Forbidden("no"), NotFound("gone")])
+async def test_a_claim_that_is_never_read_is_written_all_the_same(
+    node: Node, autojump_clock: MockClock, error: KubeError
+) -> None:
+    """Its author can have it so; it holds up no other claim."""
     del autojump_clock
     await node.hold(entry("a"), entry("b", 1))
     await node.restart()
-    assert node.names == ["a", "b"]
-    node.board.set(with_npu(replace(chip(0), health=ILL)))
-    StatusFiles(node.ledger.state_folder).write("b", ())
-    (node.ledger.state_folder / "statuses" / "b.json").write_bytes(b"torn")
+    node.unread = [error]
     await node.restart()
-    assert node.names == ["a", "b", "a", "b"]
-    assert node.written[2].status.devices[0].conditions[0].status == "False"
+    assert sorted(node.names) == sorted(["a", "b", node.reads[2]])
+    assert node.names[2] == node.reads[2]
 
 
 async def test_other_tasks_have_their_turns_while_hundreds_of_claims_are_looked_at(
@@ -216,10 +281,7 @@ async def test_other_tasks_have_their_turns_while_hundreds_of_claims_are_looked_
 
 
 async def test_what_a_read_shows_counts(node: Node, autojump_clock: MockClock) -> None:
-    """Somebody changed what we wrote, or it is there already though no file says so.
-
-    Or a claim was allocated anew while no daemon removed the file; `Ready` is so since then.
-    """
+    """Somebody changed what we wrote, or it is there already."""
     del autojump_clock
     async with node.written_to():
         await node.hold(entry("a"))
@@ -227,19 +289,10 @@ async def test_what_a_read_shows_counts(node: Node, autojump_clock: MockClock) -
         node.reported.set({"a": (status.model_copy(update={"data": None}),)})
         await trio.sleep(SOON)
         assert node.names == ["a", "a"]
-        node.reported.set({**node.reported.value, "b": (status,)})
+        node.stored["b"] = (status,)
         await node.hold(entry("b"))
     await node.restart()
     assert node.names == ["a", "a"]
-
-    long_ago = status.conditions[0].model_copy(update={"last_transition_time": "then"})
-    StatusFiles(node.ledger.state_folder).write(
-        "a", (status.model_copy(update={"conditions": (long_ago,)}),)
-    )
-    node.reported = Observable({"a": ()})
-    async with node.written_to():
-        assert node.names == ["a"] * 3
-    assert node.written[2].status.devices[0].conditions == (long_ago,)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +414,6 @@ async def test_a_missing_right_is_said_once_and_tried_later(
         await node.hold(entry("a"), entry("b", 1))
         await node.become(replace(chip(0), health=ILL))
         assert node.names == ["a", "b"]
-        assert StatusFiles(node.ledger.state_folder).read("a") == ()
         await trio.sleep(AGAIN_SECONDS / 2)
         await node.settle()
         await trio.sleep(AGAIN_SECONDS / 2)
@@ -403,15 +455,13 @@ async def test_claims_that_always_fail_hold_up_no_others(
 
 
 async def test_nothing_is_left_of_claims_that_ended(node: Node, autojump_clock: MockClock) -> None:
-    """Neither of one that ended while a daemon ran nor of one that ended while none did."""
+    """Nor of one that was read and never prepared."""
     del autojump_clock
     async with node.written_to():
         await node.hold(entry("a"), entry("b", 1))
+        node.reported.set({**node.reported.value, "c": ()})
         async with node.ledger.exclusive():
             node.ledger.remove("a")
         await node.settle()
-    async with node.ledger.exclusive():
-        node.ledger.remove("b")
-    await node.restart()
+        assert node.reported.value.keys() == {"b"}
     assert node.names == ["a", "b"]
-    assert not list((node.ledger.state_folder / "statuses").iterdir())

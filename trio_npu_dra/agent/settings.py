@@ -254,6 +254,12 @@ class MeetingSettings(NodeSettings):
         json_schema_extra=_PLACES,
         description="kubeconfig file; without it the pod's service account is used",
     )
+    claim_status: bool = Field(
+        True,
+        json_schema_extra=_CLAIMS,
+        description="whether the status of each prepared claim says what its NPUs are, their "
+        "addresses, and whether they are ready; it needs the rights of k8s/base/claim-status.yaml",
+    )
 
 
 class Settings(MeetingSettings):
@@ -328,12 +334,6 @@ class Settings(MeetingSettings):
         json_schema_extra=_CONTAINERS,
         description="whether containers get a file for each request of their claims, from which "
         "programs read the attributes and addresses of their NPUs",
-    )
-    claim_status: bool = Field(
-        True,
-        json_schema_extra=_CLAIMS,
-        description="whether the status of each prepared claim says what its NPUs are, their "
-        "addresses, and whether they are ready; it needs the rights of k8s/base/claim-status.yaml",
     )
     healthcheck_port: Port = Field(
         -1,

@@ -12,7 +12,6 @@ __all__ = [
     "orphans",
     "planner",
     "repair",
-    "reported",
     "service",
     "steps",
     "vnpu_step",

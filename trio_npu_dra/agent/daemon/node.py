@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from trio_npu_dra.agent.claims.reported import Reported, forget_ended
 from trio_npu_dra.agent.claims.service import CallAnswered
 from trio_npu_dra.agent.device_plugin.assignment import elsewhere
 from trio_npu_dra.agent.device_plugin.device import DevicesByResource
@@ -17,6 +16,7 @@ from trio_npu_dra.agent.holds.hold import SharedClaim, vnpu_holders
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.agent.holds.owner import Owner
 from trio_npu_dra.agent.observe.metrics import EventLatency, Metrics
+from trio_npu_dra.agent.report.reported import Reported
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.division_poll import DivisionPoll
@@ -79,7 +79,7 @@ class NodeContext:
         self.shared: Observable[Mapping[str, SharedClaim]] = Observable({})
         self.shared_for_claims: Observable[AbstractSet[str]] = Observable(frozenset())
         self.calls = Observable(0)  # that were answered
-        # set by claims and report
+        # set by report
         self.reported: Reported = Observable({})
         # set by holds, report, devices and pool
         self.offers: Observable[tuple[Board, tuple[Offer, ...]]] = Observable((EMPTY_BOARD, ()))
@@ -112,7 +112,6 @@ class NodeContext:
     def answered(self, call: CallAnswered) -> None:
         """Note that a call of the kubelet was answered."""
         self.metrics.note(call)
-        forget_ended(self.reported, self.ledger.by_uid)
         self.calls.set(self.calls.value + 1)
         held = vnpu_holders(self.ledger.holds.value)
         vdevices = [vdevice for chip in self.board.value.chips for vdevice in chip.vdevices]

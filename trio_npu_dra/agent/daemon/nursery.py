@@ -13,7 +13,6 @@ from trio_npu_dra.agent.claims.metadata import DeviceMetadata
 from trio_npu_dra.agent.claims.orphans import OrphanedClaims
 from trio_npu_dra.agent.claims.planner import ClaimPlanner
 from trio_npu_dra.agent.claims.repair import keep_cdi_files
-from trio_npu_dra.agent.claims.reported import StatusObserver
 from trio_npu_dra.agent.claims.service import NodeClaims
 from trio_npu_dra.agent.claims.steps import Step
 from trio_npu_dra.agent.claims.vnpu_step import VnpuStep
@@ -36,6 +35,7 @@ from trio_npu_dra.agent.holds.owner import Life
 from trio_npu_dra.agent.observe.pages import daemon_pages
 from trio_npu_dra.agent.observe.self_check import SelfCheck
 from trio_npu_dra.agent.observe.state import NodeState, NpuReadings
+from trio_npu_dra.agent.report.reported import note_status
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.ascend_driver import wait_replaced
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
@@ -213,7 +213,7 @@ async def _keep_claims(
         driver_name=settings.driver_name,
         pool_name=settings.node_name,
     )
-    statuses = StatusObserver(node.reported, settings.driver_name)
+    statuses = partial(note_status, reported=node.reported, driver_name=settings.driver_name)
     reader = ObservedReader(kube, (contention, *([statuses] if settings.claim_status else [])))
     is_busy = partial(is_any_occupied, worker, node.dcmi, node.board)
     forgotten = OrphanedClaims(node.ledger, reader, is_busy, driver_name=settings.driver_name)

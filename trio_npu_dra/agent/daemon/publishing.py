@@ -20,7 +20,6 @@ from trio_npu_dra.agent.report.device_health import device_health
 from trio_npu_dra.agent.report.events import write_events
 from trio_npu_dra.agent.report.labelled_node import NodeLabels, keep_node
 from trio_npu_dra.agent.report.node_labels import TOPOLOGY_KEYS, board_labels
-from trio_npu_dra.agent.report.status_files import StatusFiles
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import Offer
@@ -123,9 +122,6 @@ async def _report_chips(node: NodeContext, kube: KubeClient) -> None:
                 on_event=node.metrics.note,
             )
             nursery.start_soon(statuses, kube, node.board, node.ledger, node.calls, node.reported)
-        else:
-            # A claim may be allocated anew meanwhile, without what was written before.
-            await disk.run(partial(StatusFiles(node.ledger.state_folder).keep, ()))
 
 
 async def _label_node(

@@ -10,6 +10,7 @@ are.
 import logging
 import os
 import re
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -154,7 +155,9 @@ def read_at_start(folder: Path, boot_id: str, *, is_first_of_boot: bool) -> Foun
 
 
 def _adopt(folder: Path) -> None:
-    """Give records that 0.1.0 could not read and renamed their names again."""
+    """Give records that 0.1.0 could not read their names again, and remove its other folders."""
+    shutil.rmtree(folder.with_name("copies"), ignore_errors=True)
+    shutil.rmtree(folder.with_name("statuses"), ignore_errors=True)
     for path in folder.glob("*.json.aside"):
         record = path.with_name(path.name.removesuffix(".aside"))
         with suppress(OSError):

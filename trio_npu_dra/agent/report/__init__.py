@@ -10,5 +10,5 @@ __all__ = [
     "labelled_node",
     "news",
     "node_labels",
-    "status_files",
+    "reported",
 ]

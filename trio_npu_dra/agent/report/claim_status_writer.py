@@ -1,15 +1,16 @@
 """Writes the status of claims: what their devices are, and whether they are ready.
 
 It writes once a claim is prepared, and when its facts change while it is held; the API server
-removes what it wrote with the allocation. No failure here reaches a prepare. A write takes the
-event loop for as long as a prepare, so it waits while calls of the kubelet come, but not for long.
+removes what it wrote with the allocation. Of a claim that an earlier daemon has prepared it first
+reads what that one wrote. No failure here reaches a prepare. A write takes the event loop for as
+long as a prepare, so it waits while calls of the kubelet come, but not for long.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NoReturn
@@ -26,14 +27,14 @@ from trio_npu_dra.agent.report.claim_status import (
     say_the_same,
     stamped,
 )
-from trio_npu_dra.agent.report.status_files import StatusFiles
+from trio_npu_dra.agent.report.reported import Reported, note_status
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.root_info import Levels, read_levels
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.api.objects import ObjectMeta, ResourceClaim, ResourceClaimStatus
 from trio_npu_dra.kit.base import disk, watchdog
-from trio_npu_dra.kit.base.errors import Forbidden, KubeError, StorageError
+from trio_npu_dra.kit.base.errors import Forbidden, KubeError, Unreadable
 from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.base.pace import ChangePace, Retry
 
@@ -60,7 +61,7 @@ async def write_claim_statuses(
     board: Observable[Board],
     ledger: Ledger,
     calls: Observable[int],
-    reported: Observable[Mapping[str, Statuses]],
+    reported: Reported,
     *,
     driver_name: str,
     host: Host,
@@ -68,8 +69,8 @@ async def write_claim_statuses(
 ) -> NoReturn:
     """Keep the status of prepared claims right, until cancelled.
 
-    It needs `patch` on resourceclaims/status, and from Kubernetes 1.36 `associated-node:patch` on
-    resourceclaims/driver, a subresource that no client can ask for.
+    It needs `get` on resourceclaims, `patch` on resourceclaims/status, and from Kubernetes 1.36
+    `associated-node:patch` on resourceclaims/driver, a subresource that no client can ask for.
 
     Args:
         client: Where claims are.
@@ -77,7 +78,7 @@ async def write_claim_statuses(
         ledger: Which claims are prepared.
         calls: Changes when a call of the kubelet was answered.
         reported: What the API server has of our devices by a claim's UID, as it was read or written
-            last; a claim without any is absent.
+            last; a claim that was not is absent.
         driver_name: Names the devices, and is the field manager.
         host: Has the root info of a 950.
         on_event: Called after each answer.
@@ -92,9 +93,7 @@ async def write_claim_statuses(
         calls=calls,
         host=host,
         on_event=on_event,
-        files=StatusFiles(ledger.state_folder),
     )
-    await writer.read_files()
     async with trio.open_nursery() as nursery:
         follow = partial(derive, lazily=[ledger.holds, calls, reported])
         await nursery.start(follow, writer.news, writer.count_news, board)
@@ -107,9 +106,8 @@ class _Writer:
 
     Attributes:
         news: Changes when something may have to be written.
-        noted: What the files say.
         not_before: When to try again for claims that the API server forbids (trio's clock).
-        failed: The claims whose last write failed. They come last, because one may fail for ever,
+        failed: The claims whose last request failed. They come last, because one may fail for ever,
             if its author likes: one without room for more.
         is_refused: Whether it has forbidden the last one; the log says so once.
     """
@@ -118,27 +116,16 @@ class _Writer:
     board: Observable[Board]
     ledger: Ledger
     calls: Observable[int]
-    reported: Observable[Mapping[str, Statuses]]
+    reported: Reported
     driver_name: str
     host: Host
     on_event: Callable[[ClaimStatusWritten], object]
-    files: StatusFiles
     news: Observable[int] = field(default_factory=lambda: Observable(0))
-    noted: dict[str, Statuses] = field(default_factory=dict)
     not_before: dict[str, float] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
     is_refused: bool = False
     pace: ChangePace = field(default_factory=ChangePace)
     retry: Retry = field(default_factory=lambda: Retry("writing the status of claims", log))
-
-    async def read_files(self) -> None:
-        """Take from the files what an earlier daemon has written."""
-        for uid in self.ledger.by_uid:
-            if (found := await disk.run(partial(self.files.read, uid))) is not None:
-                self.noted[uid] = found
-        written = {uid: one for uid, one in self.noted.items() if one}
-        self.reported.set({**written, **self.reported.value})  # a claim that was read is newer
-        await disk.run(partial(self.files.keep, self.ledger.by_uid.keys()))
 
     def count_news(self) -> int:
         """One more than before."""
@@ -153,6 +140,7 @@ class _Writer:
             except KubeError as error:
                 await trio.sleep(self.retry.failed(error))
                 continue
+            self.retry.recovered()
             look_at = trio.current_time() + AGAIN_SECONDS
             with trio.move_on_at(min([look_at, *self.not_before.values()])):
                 await self.news.wait_for_other(seen)
@@ -160,18 +148,18 @@ class _Writer:
     async def _catch_up(self) -> None:
         latest = trio.current_time() + LATEST_SECONDS
         answered = await self._wait_for_quiet(latest)
-        await self._forget_ended()
-        now = trio.current_time()
-        self.not_before = {uid: at for uid, at in self.not_before.items() if at > now}
+        self._forget_ended()
         levels = await disk.run(partial(read_levels, self.host, self.board.value.chips))
         for uid in sorted(self.ledger.by_uid, key=self.failed.__contains__):
             await trio.lowlevel.checkpoint()  # there may be hundreds, and calls come meanwhile
             if self.calls.value != answered:
                 answered = await self._wait_for_quiet(latest)
-            entry = self.ledger.by_uid.get(uid)
-            if entry is not None and (statuses := await self._due(entry, levels)):
-                await self._write(entry, statuses)
-                await self.pace.turn()
+            self.failed.discard(uid)
+            try:
+                await self._keep(uid, levels)
+            except KubeError:
+                self.failed.add(uid)
+                raise
 
     async def _wait_for_quiet(self, latest: float) -> int:
         """Wait until no calls come, and until *latest* (trio's clock) at most.
@@ -185,19 +173,44 @@ class _Writer:
             if self.calls.value == answered:
                 return answered
 
-    async def _due(self, entry: Entry, levels: Levels) -> Statuses:
-        """What to write of a claim now; empty if nothing."""
-        wanted: Statuses = ()
-        if entry.holder.kind is HolderKind.CLAIM and entry.state is EntryState.READY:
-            wanted = device_statuses(entry, self.board.value, levels, driver_name=self.driver_name)
-        known = self.reported.value.get(entry.uid, ())
-        if wanted and say_the_same(wanted, known):
-            await self._note(entry.uid, known)
-            return ()
-        if not wanted or entry.uid in self.not_before:
-            return ()
-        # A read may have shown the claim as it was before the last write.
-        return stamped(wanted, known or self.noted.get(entry.uid, ()), time.time())
+    async def _keep(self, uid: str, levels: Levels) -> None:
+        """Make the status of a claim right.
+
+        Raises:
+            KubeError: It is worth another try soon.
+        """
+        entry = self.ledger.by_uid.get(uid)
+        if (
+            entry is None
+            or entry.holder.kind is not HolderKind.CLAIM
+            or entry.state is not EntryState.READY
+            or uid in self.not_before
+        ):
+            return
+        wanted = device_statuses(entry, self.board.value, levels, driver_name=self.driver_name)
+        if not wanted:
+            return
+        if uid not in self.reported.value:
+            await self._read(entry)
+        known = self.reported.value.get(uid, ())
+        if not say_the_same(wanted, known):
+            await self._write(entry, stamped(wanted, known, time.time()))
+            await self.pace.turn()
+
+    async def _read(self, entry: Entry) -> None:
+        """Learn what an earlier daemon has written, if the claim can be read; its cache will do."""
+        holder = entry.holder
+        try:
+            with watchdog.step("reading the status of a claim", limit=_STUCK_SECONDS):
+                claim = await self.client.get(
+                    ResourceClaim, holder.name, holder.namespace, is_cached=True
+                )
+        except KubeError as error:
+            # One that its author has made unreadable can still be written.
+            if error.retryable and not isinstance(error, Unreadable):
+                raise
+        else:
+            note_status(claim, self.reported, driver_name=self.driver_name)
 
     async def _write(self, entry: Entry, statuses: Statuses) -> None:
         holder, fields = entry.holder, {"claim": str(entry), "uid": entry.uid}
@@ -205,32 +218,27 @@ class _Writer:
             metadata=ObjectMeta(name=holder.name, namespace=holder.namespace, uid=holder.uid),
             status=ResourceClaimStatus(devices=statuses),
         )
-        self.failed.discard(entry.uid)
         try:
             with watchdog.step("writing the status of a claim", limit=_STUCK_SECONDS):
                 await self.client.apply(claim, manager=self.driver_name, subresource="status")
         except KubeError as error:
             self.on_event(ClaimStatusWritten(error=error))
             if error.retryable:
-                self.failed.add(entry.uid)
                 raise
             if isinstance(error, Forbidden) or _LACKS_RIGHT in str(error):
-                await self._put_off(entry, error)
+                self._put_off(entry, error)
                 return
             # The claim is gone, is another one, or was allocated anew: a prepare will tell.
             log.info("status of a claim is left", extra={**fields, "error": str(error)})
         else:
             self.on_event(ClaimStatusWritten())
-            self.retry.recovered()
             if self.is_refused:
                 self.is_refused = False
                 log.info("the status of claims is written again")
         self.reported.set({**self.reported.value, entry.uid: statuses})
-        await self._note(entry.uid, statuses)
 
-    async def _put_off(self, entry: Entry, error: KubeError) -> None:
+    def _put_off(self, entry: Entry, error: KubeError) -> None:
         self.not_before[entry.uid] = trio.current_time() + AGAIN_SECONDS
-        await self._note(entry.uid, ())
         if not self.is_refused:
             self.is_refused = True
             log.warning(
@@ -239,22 +247,10 @@ class _Writer:
                 extra={"claim": str(entry), "uid": entry.uid, "error": str(error)},
             )
 
-    async def _note(self, uid: str, statuses: Statuses) -> None:
-        """Write a claim's file if it says something else."""
-        if self.noted.get(uid) == statuses:
-            return
-        self.noted[uid] = statuses
-        try:
-            await disk.run(partial(self.files.write, uid, statuses))
-        except StorageError as error:  # a restart writes the status once more
-            log.warning("what the status of a claim says is not noted: %s", error)
-
-    async def _forget_ended(self) -> None:
-        self.failed &= self.ledger.by_uid.keys()
-        ended = {*self.noted, *self.not_before} - self.ledger.by_uid.keys()
-        if not ended:
-            return
-        for uid in ended:
-            self.noted.pop(uid, None)
-            self.not_before.pop(uid, None)
-        await disk.run(partial(self.files.keep, self.ledger.by_uid.keys()))
+    def _forget_ended(self) -> None:
+        held, now = self.ledger.by_uid, trio.current_time()
+        self.failed &= held.keys()
+        self.not_before = {
+            uid: at for uid, at in self.not_before.items() if uid in held and at > now
+        }
+        self.reported.set({uid: one for uid, one in self.reported.value.items() if uid in held})

@@ -70,7 +70,12 @@ async def _examine(settings: MeetingSettings) -> tuple[Check, ...]:
         device_plugins=settings.kubelet_device_plugins_directory_path,
         cdi=settings.cdi_root,
     )
-    return await examine(places, node_name=_node_name(settings), kubeconfig=settings.kubeconfig)
+    return await examine(
+        places,
+        node_name=_node_name(settings),
+        kubeconfig=settings.kubeconfig,
+        claim_status=settings.claim_status,
+    )
 
 
 def _node_name(settings: MeetingSettings) -> str | None:

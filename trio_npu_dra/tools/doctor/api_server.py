@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trio_npu_dra.agent.claims.orphans import claims_among, is_needed
-from trio_npu_dra.agent.holds.entry import Entry
+from trio_npu_dra.agent.holds.entry import Entry, EntryState
+from trio_npu_dra.kit.api.claims import ObservedReader
 from trio_npu_dra.kit.api.client import KubeClient, open_client
 from trio_npu_dra.kit.api.kubeconfig import load_credentials
-from trio_npu_dra.kit.api.objects import FullNode, ResourceSlice
+from trio_npu_dra.kit.api.objects import FullNode, ResourceClaim, ResourceSlice
 from trio_npu_dra.kit.base.errors import ConfigError, KubeError
 from trio_npu_dra.revision import USER_AGENT
 from trio_npu_dra.tools.doctor.finding import Finding, not_checked, ok, problem, warning
+from trio_npu_dra.tools.doctor.places import listed
 
 _PATIENCE_SECONDS = 5.0  # of one request: a person waits
 _NOT_FOUND = 404
@@ -29,6 +31,7 @@ class ServerView:
         slices: This node's ResourceSlices; None if they could not be listed.
         serves_dra: Whether the API server has them; None if that is not known.
         unneeded: Claims that hold NPUs here although no pod needs them.
+        unsaid: Claims whose status does not say what their NPUs are.
         unasked: Why something was not answered.
         silent: That the API server gave no answer at all; empty if it did, or was not asked.
     """
@@ -38,6 +41,7 @@ class ServerView:
     slices: tuple[ResourceSlice, ...] | None = None
     serves_dra: bool | None = None
     unneeded: tuple[Entry, ...] = ()
+    unsaid: tuple[Entry, ...] = ()
     unasked: str = ""
     silent: str = ""
 
@@ -58,7 +62,7 @@ async def look(
         ) as client:
             found = await _ask(client, node_name)
             if found.serves_dra:
-                return await _with_unneeded(client, found, entries, driver_name)
+                return await _with_claims(client, found, entries, driver_name)
             return found
     except ConfigError as error:
         return ServerView(unasked=str(error))
@@ -79,23 +83,46 @@ async def _ask(client: KubeClient, node_name: str) -> ServerView:
     return replace(found, serves_dra=True, slices=slices)
 
 
-async def _with_unneeded(
+async def _with_claims(
     client: KubeClient, found: ServerView, entries: Iterable[Entry], driver_name: str
 ) -> ServerView:
+    seen: list[ResourceClaim] = []
+    reader = ObservedReader(client, (seen.append,))
     unneeded: list[Entry] = []
+    unsaid: list[Entry] = []
     for entry in claims_among(entries):
         try:
-            needed = await is_needed(entry, client, driver_name=driver_name)
+            needed = await is_needed(entry, reader, driver_name=driver_name)
         except KubeError as error:
             found = replace(found, unasked=str(error))
             break
         if not needed:
             unneeded.append(entry)
-    return replace(found, unneeded=tuple(unneeded))
+        elif _lacks_status(entry, seen[-1], driver_name):
+            unsaid.append(entry)
+    return replace(found, unneeded=tuple(unneeded), unsaid=tuple(unsaid))
 
 
-def judge(found: ServerView) -> Iterator[Finding]:
-    """Whether DRA is served there; what others have published is for `dra_drivers` to judge."""
+def _lacks_status(entry: Entry, claim: ResourceClaim, driver_name: str) -> bool:
+    is_due = entry.state is EntryState.READY and not all(
+        given.admin_access for given in entry.allocation
+    )
+    return is_due and all(device.driver != driver_name for device in claim.status.devices)
+
+
+def judge(found: ServerView, *, claim_status: bool = True) -> Iterator[Finding]:
+    """Whether DRA is served there; what others have published is for `dra_drivers` to judge.
+
+    With *claim_status* the driver should write the status of claims.
+    """
+    if found.unsaid and claim_status:
+        yield warning(
+            "the status of claims does not say what their NPUs are: "
+            f"{listed(sorted(map(str, found.unsaid)))}",
+            "Nothing, if they were prepared just now. Else look at the driver's log: if the API "
+            "server forbids it, apply k8s/base/claim-status.yaml, or set --claim-status=false; "
+            "give this command that flag, too.",
+        )
     for entry in found.unneeded:
         yield warning(
             f"claim {entry} holds {', '.join(entry.device_names)} on this node, and no pod needs "

@@ -20,9 +20,12 @@ from trio_npu_dra.tools.doctor.places import Places
 
 
 async def examine(
-    places: Places, *, node_name: str | None, kubeconfig: Path | None
+    places: Places, *, node_name: str | None, kubeconfig: Path | None, claim_status: bool
 ) -> tuple[Check, ...]:
-    """Check a node; without a name of its Node the API server is not asked."""
+    """Check a node; without a name of its Node the API server is not asked.
+
+    *claim_status* is whether its driver should write the status of claims.
+    """
     own = own_state.look(places)
     asked = await api_server.look(
         node_name,
@@ -41,7 +44,7 @@ async def examine(
         _check("DRA drivers", dra_drivers.check(places, own.instances, asked.slices or ())),
         _check("container runtime", runtimes.check(places, asked.runtime)),
         _check("kubelet", kubelet.check(places, asked.kubelet)),
-        _check("API server", api_server.judge(asked)),
+        _check("API server", api_server.judge(asked, claim_status=claim_status)),
         _check("this driver", own.findings),
     )
     return tuple(check for check in checks if check.findings)

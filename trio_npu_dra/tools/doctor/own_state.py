@@ -16,7 +16,6 @@ from trio_npu_dra.agent.handout.share_flag import flags_set_by_driver
 from trio_npu_dra.agent.holds.entry import Entry, EntryState, host_nodes
 from trio_npu_dra.agent.holds.files import CLAIMS, Found, read_records
 from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
-from trio_npu_dra.agent.report.status_files import StatusFiles
 from trio_npu_dra.kit.base import storage
 from trio_npu_dra.kit.base.device_metadata import metadata_files
 from trio_npu_dra.kit.base.errors import StorageError
@@ -80,7 +79,6 @@ def look(places: Places) -> OwnState:
             *daemon,
             *_about_records(records, {uid: cdi.path(uid).name for uid in files}),
             *_about_files(places, cdi, files, records),
-            *_about_statuses(StatusFiles(state), entries),
         ]
         ours = Ours(
             nodes=None
@@ -190,16 +188,6 @@ def _about_files(
                 "Delete the pods that use it, or bring the NPU back: containers cannot start with "
                 "it.",
             )
-
-
-def _about_statuses(files: StatusFiles, entries: Iterable[Entry]) -> Iterator[Finding]:
-    if refused := listed(sorted(str(entry) for entry in entries if files.read(entry.uid) == ())):
-        yield warning(
-            f"the API server forbids the status of claims: that of {refused} does not say what its "
-            "NPUs are",
-            "Apply k8s/base/claim-status.yaml, or set --claim-status=false; the log has the words "
-            "of the API server.",
-        )
 
 
 def _has_file(entry: Entry) -> bool:
