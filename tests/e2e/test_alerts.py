@@ -11,7 +11,7 @@ import yaml
 
 from dev.cluster.processes import run
 from tests.monitoring.alert_cases import CASES, Case, Series
-from tests.monitoring.manifests import alerts, rules_file
+from tests.monitoring.manifests import alerts, queries, rules_file
 
 LATE = 90
 """Minutes after which every alert whose condition holds has fired."""
@@ -28,6 +28,15 @@ def rules(tmp_path: Path) -> Path:
 def test_the_rules_are_well_formed(rules: Path) -> None:
     """Prometheus would load them."""
     assert f"{len(alerts())} rules found" in run("promtool", "check", "rules", rules)
+
+
+def test_the_dashboards_queries_are_well_formed(tmp_path: Path) -> None:
+    """As recording rules, with Grafana's own interval filled in."""
+    texts = [query.replace("$__rate_interval", "1m") for _, query in queries()]
+    rules = [{"record": f"query:{index}", "expr": text} for index, text in enumerate(texts)]
+    path = tmp_path / "queries.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}), "utf-8")
+    assert f"{len(rules)} rules found" in run("promtool", "check", "rules", path)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)

@@ -95,6 +95,10 @@ def test_the_pod_monitor_finds_the_daemonsets_pods() -> None:
     assert monitor["metadata"]["namespace"] == daemonset["metadata"]["namespace"]
     assert monitor["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
     assert endpoint["port"] in [port["name"] for port in container["ports"]]
+    assert endpoint["path"] == "/metrics"
+    (relabeling,) = endpoint["relabelings"]
+    assert relabeling["sourceLabels"] == ["__meta_kubernetes_pod_node_name"]
+    assert relabeling["targetLabel"] == "node"
     job = template["metadata"]["labels"][monitor["spec"]["jobLabel"]]
     jobs = [found for rule in ALERTS.values() for found in re.findall(r'job="(.*?)"', rule["expr"])]
     assert jobs
