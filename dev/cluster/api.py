@@ -155,7 +155,6 @@ class ApiServer:
         *,
         content: str = JSON,
         query: Mapping[str, str | int] | None = None,
-        headers: Mapping[str, str] | None = None,
     ) -> str:
         """Make a request.
 
@@ -173,7 +172,7 @@ class ApiServer:
             answer = self._pool.request(
                 method,
                 url,
-                headers=list({**self._headers, "Content-Type": content, **(headers or {})}.items()),
+                headers=[*self._headers.items(), ("Content-Type", content)],
                 content=None if body is None else json.dumps(body).encode(),
                 extensions={"timeout": dict.fromkeys(("connect", "read", "write"), SECONDS)},
             )

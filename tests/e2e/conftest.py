@@ -13,14 +13,13 @@ import pytest
 from dev.cluster.api import ApiServer
 from dev.cluster.cluster import Cluster
 from dev.cluster.deploy import deploy
-from dev.cluster.driver import NAME, NAMESPACE, Driver
+from dev.cluster.driver import Driver
 from tests.e2e.faults import Faults
 from tests.e2e.space import Space
 
 pytest_plugins = ["dev.cluster.plugin"]
 
 HERE = Path(__file__).parent
-MORE_RIGHTS = "e2e-more-rights"
 NOTES = pytest.StashKey[list[str]]()
 LOG_TAIL = 60
 """Lines of the driver's log to show with a failure."""
@@ -162,24 +161,3 @@ def agent(driver: Driver) -> Iterator[ApiServer]:
     """An API client with the token of the driver's pod."""
     with driver.asked_with_token() as server:
         yield server
-
-
-@pytest.fixture
-def almighty(driver: Driver) -> Iterator[None]:
-    """The driver's account may do everything, as far as RBAC is asked."""
-    cluster = driver.cluster
-    cluster.api.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": MORE_RIGHTS},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "cluster-admin",
-            },
-            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
-        }
-    )
-    yield
-    cluster.remove("clusterrolebinding", MORE_RIGHTS)
