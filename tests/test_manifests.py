@@ -286,3 +286,11 @@ def test_example_tolerates_our_taints_of_faults() -> None:
 
     effects = set(TaintEffect) - {TaintEffect.NONE}
     assert tolerated == {(taint.key, "Exists", effect) for effect in effects}
+
+
+def test_example_of_a_monitor_tolerates_all_taints() -> None:
+    template = load("examples")["ResourceClaimTemplate", "every-npu"]
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["tolerations"] == [
+        {"operator": "Exists", "effect": effect} for effect in ("NoSchedule", "NoExecute")
+    ]

@@ -43,38 +43,6 @@ def test_eight_requests_of_three_claims(driver: Driver, space: Space) -> None:
     assert len(set(held)) == 8
 
 
-def test_subrequest_that_fits(driver: Driver, space: Space) -> None:
-    """The scheduler takes the first subrequest that fits; containers name the list."""
-
-    def choice(name: str, cel: str) -> Object:
-        selectors = [{"cel": {"expression": cel}}]
-        return {"name": name, "deviceClassName": CLASS, "selectors": selectors}
-
-    choices = [
-        choice("big", f'{OWN}.chipName == "910B1"'),
-        choice("fits", f"{OWN}.physicalId == 2"),
-    ]
-    containers = [container("left", "npu/either"), container("right", "npu/other")]
-    wanted = claim(
-        "npu",
-        {"name": "either", "firstAvailable": choices},
-        request("other", cel=f"{OWN}.physicalId == 5"),
-    )
-    space.apply(wanted, pod("user", "npu", containers=containers))
-    space.wait_phase("user")
-    assert space.devices("npu") == {"either/fits": ["npu-2"], "other": ["npu-5"]}
-    assert_sees(driver, space, "left", "npu-2")
-    assert_sees(driver, space, "right", "npu-5")
-
-
-def test_claim_that_no_container_names(driver: Driver, space: Space) -> None:
-    """It is prepared and held, and the pod runs without an NPU."""
-    space.apply(claim("npu"), pod("user", "npu", containers=[container("main")]))
-    space.wait_phase("user")
-    assert len(driver.traces()) == 2
-    assert space.execute("user", "sh", "-c", "ls /dev | grep -c davinci || true") == "0\n"
-
-
 def test_admin_access(driver: Driver, space: Space) -> None:
     """Our example's monitor sees all NPUs, also a held one; later pods still get theirs."""
     space.start("before")
@@ -95,24 +63,6 @@ def test_admin_access(driver: Driver, space: Space) -> None:
     assert not set(space.allocated("after")) & set(space.allocated("before"))
     assert len(space.seen_npus("after")) == 7
     space.delete("daemonset", "npu-monitor")
-
-
-def test_device_of_two_admin_requests(driver: Driver, space: Space) -> None:
-    """A claim that has an NPU by two requests: each of their containers sees it, once.
-
-    The scheduler gives no device twice to a claim, so the test allocates it.
-    """
-    space.let_look_on()
-    every = {"deviceClassName": CLASS, "allocationMode": "All", "adminAccess": True}
-    requests = [{"name": name, "exactly": every} for name in ("a", "b")]
-    containers = [container("left", "npu/a"), container("right", "npu/b"), container("x", "npu")]
-    user = pod("user", "npu", containers=containers, is_gated=True)
-    space.apply(claim("npu", *requests), user)
-    space.allocate("npu", "user", a="npu-3", b="npu-3")
-    space.ungate("user")
-    space.wait_phase("user")
-    for each in ("left", "right", "x"):
-        assert_sees(driver, space, each, "npu-3")
 
 
 # --- what requests configure ---------------------------------------------------------------------

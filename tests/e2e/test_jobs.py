@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import datetime
 from itertools import chain
 
 import pytest
@@ -151,52 +150,6 @@ def test_a_job_over_two_nodes_of_one_super_pod(driver: Driver, space: Space) -> 
     assert super_pods_of(table) == {f"{SUPER_POD}": 2}
     assert {len(own_ranks(space, each)) for each in pods} == {2 * MODULES}
     space.delete("job", "job-over-nodes", foreground=True)
-
-
-def test_a_job_of_six_pods_restarts_as_one(
-    driver: Driver, space: Space, second_node: NodeAccess, notes: list[str]
-) -> None:
-    """When one is killed all end; the job that is made anew reads another table, and no old one."""
-    name, made = "job-over-nodes", example("job-over-nodes", pods=6, count=2)
-    occupy(space, driver.node, "other", MODULES - 1)
-    space.apply(*made)
-    first = wait_started(space, name, 6)
-    before = read_table(space, first)
-    assert super_pods_of(before) == {f"{SUPER_POD}": 2}
-    notes.append(f"the last program of six pods read its rank table {how_late(first)}")
-
-    space.kill_only(first[3]["metadata"]["name"])
-    space.wait(lambda: has(space, name, "Failed"), "the Job failed")
-    assert {each["metadata"]["uid"] for each in space.pods_of(name)} <= {
-        each["metadata"]["uid"] for each in first
-    }
-    # The first module of a node is one that the job had; now somebody else gets it.
-    occupy(space, second_node, "newcomer", 1)
-    replace = ("replace", "--force", "--namespace", space.name, "--filename", "-")
-    space.cluster.kubectl(*replace, stdin=yaml.safe_dump_all(made))
-    after = wait_started(space, name, 6)
-    table = read_table(space, after)
-    assert super_pods_of(table) == {f"{SUPER_POD}": 2}
-    assert table != before
-    notes.append(f"and that of the job made anew {how_late(after)}")
-    space.delete("job", name, foreground=True)
-
-
-def how_late(pods: Sequence[Object]) -> str:
-    """When the last of their programs started, which the API tells to a second."""
-
-    def last(times: Iterable[str]) -> float:
-        return max(datetime.fromisoformat(each).timestamp() for each in times)
-
-    statuses = [each["status"] for each in pods]
-    programs = last(
-        each["containerStatuses"][0]["state"]["running"]["startedAt"] for each in statuses
-    )
-    waits = [each["initContainerStatuses"][0]["state"]["terminated"] for each in statuses]
-    return (
-        f"{programs - last(each['startTime'] for each in statuses):g} s after the last pod, "
-        f"{programs - last(each['startedAt'] for each in waits):g} s after the last init container"
-    )
 
 
 def test_two_pods_of_a_node_are_one_server(space: Space) -> None:

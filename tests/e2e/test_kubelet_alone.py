@@ -8,7 +8,7 @@ from dev.cluster.api import Object
 from dev.cluster.driver import Driver
 from tests.e2e.space import Space, claim, container, pod
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
 TELLS_ITS_END = ("sh", "-c", "trap 'echo ended; exit 0' TERM; sleep 600 & wait")
 
@@ -22,21 +22,6 @@ def delete(space: Space, name: str) -> None:
 def talkative(name: str) -> Object:
     """A pod whose container says when it ends."""
     return pod(name, name, containers=[container("main", name, command=TELLS_ITS_END)])
-
-
-@pytest.mark.every_version
-def test_driver_away_for_a_moment(driver: Driver, space: Space) -> None:
-    """A pod that is deleted meanwhile stays until the driver is back; slices are as they were."""
-    space.apply(claim("leaving"), talkative("leaving"))
-    space.wait_phase("leaving")
-    versions, mark = driver.versions(), driver.cluster.audit_mark()
-    with driver.away():
-        delete(space, "leaving")
-        assert "deletionTimestamp" in (space.get("pod", "leaving") or {})["metadata"]
-    assert driver.versions() == versions
-    assert driver.writes(mark) == []
-    space.wait_gone("leaving")
-    driver.wait_without_traces()
 
 
 def test_driver_away_for_long(driver: Driver, space: Space) -> None:

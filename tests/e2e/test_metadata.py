@@ -62,26 +62,3 @@ def test_containers_read_what_their_requests_got(driver: Driver, space: Space) -
             devices = {device["name"]: device["attributes"] for device in one["devices"]}
             assert [*devices] == space.devices(name)[wanted]
             assert devices == {each: published[each]["attributes"] for each in devices}
-
-
-@pytest.mark.every_version
-@pytest.mark.usefixtures("driver")
-def test_pods_that_share_a_claim_or_look_on_read_it(space: Space) -> None:
-    """Two pods of a claim read one file; admin access has the device's whole metadata too."""
-    space.let_look_on()
-    third = f'device.attributes["{DRIVER}"].physicalId == 3'
-    looking = request(cel=third)
-    looking["exactly"]["adminAccess"] = True
-    space.apply(claim("shared", request(cel=third)))
-    space.apply(claim("look", looking), pod("watcher", "look"))
-    for name in ("one", "two"):
-        space.apply(pod(name, "shared"))
-        space.wait_phase(name)
-    space.wait_phase("watcher")
-
-    shared = "resourceclaims/shared/npu"
-    assert read(space, shared, "one") == read(space, shared, "two")
-    files = [read(space, shared, "one"), read(space, "resourceclaims/look/npu", "watcher")]
-    devices = [json.loads(text.splitlines()[0])["requests"] for text in files]
-    assert devices[0] == devices[1]
-    assert devices[0][0]["devices"][0]["name"] == "npu-3"

@@ -16,6 +16,7 @@ from dev.cluster.cluster import NodeAccess
 from dev.cluster.driver import DRIVER, NPUS, Driver
 from dev.cluster.processes import ClusterError
 from tests.e2e.boards import laid_out
+from tests.e2e.faults import number
 from tests.e2e.space import USES, Space, claim, container, placed, pod, request
 from trio_npu_dra.lab.simulator import load_profile
 
@@ -85,33 +86,19 @@ def wait_unshared(driver: Driver, count: int = NPUS) -> None:
     driver.cluster.wait(lambda: not driver.shared_chips(count), "no chip shared")
 
 
-def test_two_pods_share_an_npu_by_config(driver: Driver, space: Space) -> None:
-    """Both use it at once, and each sees it; it is shared until the last has ended."""
-    config = {
-        "apiVersion": f"{DRIVER}/v1alpha1",
-        "kind": "NpuConfig",
-        "sharing": {"strategy": "Shared"},
-    }
-    pods = ("one", "two")
-    space.apply(claim("npu", request(cel=THIRD), parameters=config))
-    space.apply(*(user(name, driver, "npu") for name in pods))
-    wait_used(space, *pods)
-    assert all(space.seen_npus(name) == [driver.bus("npu-3")] for name in pods)
-    assert driver.shared_chips() == {3}
-    space.delete_pod("one")
-    assert driver.shared_chips() == {3}
-    space.delete_pod("two")
-    driver.wait_without_traces()
-    wait_unshared(driver)
-
-
 def test_example_of_a_shared_claim(driver: Driver, space: Space) -> None:
-    """Both pods have its NPU."""
+    """Both pods have its NPU, which is shared until the last has ended."""
     space.apply_example("shared-claim")
-    for name in ("shared-claim-one", "shared-claim-two"):
+    pods = ("shared-claim-one", "shared-claim-two")
+    for name in pods:
         space.wait_phase(name)
     (device,) = space.allocated("shared-claim")
-    assert driver.shared_chips() == {int(device.removeprefix("npu-"))}
+    for name in pods:
+        assert space.seen_npus(name) == [driver.bus(device)]
+        assert driver.shared_chips() == {number(device)}
+        space.delete_pod(name)
+    driver.wait_without_traces()
+    wait_unshared(driver)
 
 
 def test_an_npu_that_is_not_shared_is_for_the_first_container(driver: Driver, space: Space) -> None:
@@ -155,7 +142,7 @@ def test_example_of_a_share(driver: Driver, space: Space) -> None:
     ]
     assert taken["consumedCapacity"]["shares"] == "2"
     assert taken["consumedCapacity"]["memCapacity"] == "8Gi"
-    assert driver.shared_chips() == {int(taken["device"].removeprefix("npu-"))}
+    assert driver.shared_chips() == {number(taken["device"])}
 
 
 def test_three_claims_hold_shares_of_one_npu(driver: Driver, space: Space) -> None:

@@ -1,18 +1,14 @@
-"""The slices that the driver publishes, and their repair."""
+"""The slices that the driver publishes."""
 
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
-from dev.cluster.api import Object
-from dev.cluster.audit import WRITES
-from dev.cluster.cluster import Cluster
-from dev.cluster.driver import ACCOUNT, NPUS, Driver
+from dev.cluster.driver import NPUS, Driver
 
 pytestmark = pytest.mark.cluster
 
@@ -43,24 +39,6 @@ def facts(value: object, path: str = "") -> dict[str, object]:
     return {
         name: leaf for key, item in parts for name, leaf in facts(item, f"{path}/{key}").items()
     }
-
-
-def audited(cluster: Cluster, since: int) -> list[Object]:
-    """Writes of ResourceSlices since a mark, with the times at which they were answered."""
-    with cluster.audit_log.open("rb") as log:
-        log.seek(since)
-        events: list[Object] = [json.loads(line) for line in log if line.endswith(b"\n")]
-    return [
-        event
-        for event in events
-        if event.get("objectRef", {}).get("resource") == "resourceslices"
-        and event["verb"] in WRITES
-    ]
-
-
-def answered(event: Object) -> datetime:
-    """When the API server had answered."""
-    return datetime.fromisoformat(event["stageTimestamp"])
 
 
 @pytest.mark.every_version
@@ -109,37 +87,3 @@ def test_inspect_shows_what_is_published(driver: Driver) -> None:
     (seen,) = json.loads(shown)["items"]
     assert seen["spec"]["devices"] == published["spec"]["devices"]
     assert seen["spec"]["nodeName"] == driver.cluster.node.name
-
-
-@pytest.mark.every_version
-def test_deleted_slice_returns(driver: Driver, notes: list[str]) -> None:
-    """A slice deleted by hand is made again, as it was."""
-    (before,) = driver.slices()
-    mark = driver.cluster.audit_mark()
-    driver.cluster.api.delete("resourceslice", before["metadata"]["name"])
-    driver.wait_published()
-
-    (after,) = driver.slices()
-    assert after["metadata"]["uid"] != before["metadata"]["uid"]
-    assert after["spec"]["devices"] == before["spec"]["devices"]
-    deletion, creation = audited(driver.cluster, mark)
-    assert (creation["verb"], creation["user"]["username"]) == ("create", ACCOUNT)
-    took = answered(creation) - answered(deletion)
-    notes.append(f"{took.total_seconds() * 1000:6.1f} ms from a slice's deletion to its return")
-
-
-def test_edited_slice_is_repaired(driver: Driver) -> None:
-    """A fact changed by hand is set right."""
-    (before,) = driver.slices()
-    path = "/spec/devices/0/attributes/chipName/string"
-    change = [{"op": "replace", "path": path, "value": "910B9"}]
-    name = before["metadata"]["name"]
-    driver.cluster.kubectl(
-        *("patch", "resourceslice", name, "--type=json", "--patch", json.dumps(change))
-    )
-
-    def repaired() -> bool:
-        found = driver.cluster.get("resourceslice", name)
-        return found is not None and found["spec"]["devices"] == before["spec"]["devices"]
-
-    driver.cluster.wait(repaired, "the slice repaired")
