@@ -7,14 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from dev.cluster import audit
 from dev.cluster.api import Object
-from dev.cluster.driver import ACCOUNT, NPUS, Driver
+from dev.cluster.driver import NPUS, Driver
 from tests.e2e.faults import (
     KEEPS_PODS,
     MOVES_PODS,
     Faults,
-    number,
     start_holder,
     wait_health,
 )
@@ -24,7 +22,6 @@ from tests.e2e.space import (
     claim,
     claim_template,
     pod,
-    request,
 )
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
@@ -98,53 +95,11 @@ def test_fault_is_seen_everywhere_while_it_lasts(
     assert faults.metric(name, device=device, code=code) is None
 
 
-def test_unhealthy_npu_can_be_given_back_and_is_given_out_when_well(
-    driver: Driver, faults: Faults, space: Space
-) -> None:
-    """Its pod can end; a pod that asks for just this NPU waits until it has recovered."""
-    device = start_holder(space)
-    faults.begin(device, KEEPS_PODS)
-    faults.wait_withheld(device, "RestartBusiness")
-
-    space.delete_pod("user")
-    driver.wait_without_traces()
-    same = f'device.attributes["npu.huawei.com"].physicalId == {number(device)}'
-    space.apply(claim("waits", request(cel=same)), pod("waits", "waits"))
-    space.wait_event("waits", "FailedScheduling")
-
-    faults.end(device, KEEPS_PODS)
-    space.wait_phase("waits")
-    assert space.allocated("waits") == [device]
-
-
 @pytest.mark.since("1.36")
 def test_pods_status_names_the_fault(faults: Faults, space: Space) -> None:
     """The message beside the health has the fault's code, where Kubernetes has that field."""
     faults.begin(start_holder(space), KEEPS_PODS)
     assert f"{KEEPS_PODS:08X}" in wait_health(space, "Unhealthy")
-
-
-def test_fields_that_the_server_drops_are_not_written_again(
-    driver: Driver, faults: Faults, space: Space
-) -> None:
-    """A fault comes and goes: the pool is written once for each at most, and is as it was."""
-    before, mark = driver.devices(), driver.cluster.audit_mark()
-    faults.begin("npu-0", KEEPS_PODS)
-    # The life of a pod on another NPU is time in which a publisher would repeat itself.
-    assert_a_pod_lives(driver, space, "during")
-    faults.end("npu-0", KEEPS_PODS)
-    driver.cluster.wait(lambda: driver.devices() == before, "the pool as it was")
-    assert_a_pod_lives(driver, space, "after")
-    written = audit.writes(driver.cluster.audit(mark), user=ACCOUNT, resource="resourceslices")
-    assert len(written) <= 2, written
-
-
-def assert_a_pod_lives(driver: Driver, space: Space, name: str) -> None:
-    """A pod gets an NPU without the fault, and its end leaves nothing."""
-    space.start(name, request(cel='device.attributes["npu.huawei.com"].physicalId != 0'))
-    assert len(space.seen_npus(name)) == 1
-    space.delete_pod(name)
-    driver.wait_without_traces()
 
 
 def work() -> list[Object]:

@@ -13,9 +13,8 @@ from dev.cluster.api import Object
 from dev.cluster.cluster import NodeAccess
 from dev.cluster.driver import BOARD, DRIVER, Driver
 from tests.e2e.boards import Given, assert_has, begin, laid_out, wait_published
-from tests.e2e.faults import KEEPS_PODS, wait_health
 from tests.e2e.space import Space, claim, container, placed, pod, request
-from trio_npu_dra.lab.simulator import BoardControl, Severity, load_profile
+from trio_npu_dra.lab.simulator import BoardControl, load_profile
 
 pytestmark = pytest.mark.cluster
 
@@ -29,7 +28,6 @@ MODULES = {f"module-{card}" for card in CARDS}
 DIES = {f"npu-{die.physical_id}" for die in A3.devices}
 
 OWN = f'device.attributes["{DRIVER}"]'
-IS_DIE = f'{OWN}.type == "npu"'
 
 
 # --- the board -----------------------------------------------------------------------------------
@@ -93,16 +91,9 @@ def off_the_bus(driver: Driver, board: BoardControl, die: int) -> Iterator[None]
 
 def start_pod(driver: Driver, space: Space, name: str, made: Object) -> list[str]:
     """A pod with that claim runs on the second node; returns the devices that it has."""
-    begin_pod(driver, space, name, made)
+    space.apply(made, placed(pod(name, name, containers=[container("main", name)]), driver.node))
     space.wait_phase(name)
     return space.allocated(name)
-
-
-def begin_pod(driver: Driver, space: Space, name: str, made: Object) -> None:
-    """Create a pod with that claim for the second node; its container always restarts."""
-    user = placed(pod(name, name, containers=[container("main", name)]), driver.node)
-    user["spec"]["restartPolicy"] = "Always"
-    space.apply(made, user)
 
 
 def start_example(driver: Driver, space: Space, name: str) -> dict[str, list[str]]:
@@ -159,14 +150,6 @@ def names_die(message: str, die: int) -> bool:
     return re.search(rf"\bnpu-{die}\b", message) is not None
 
 
-def times_said(driver: Driver) -> tuple[int, int]:
-    """How often the Node's Events say that the policy has changed, and how often the log."""
-    about = events(driver, "Node", driver.node.name)
-    counts = [int(each["count"]) for each in about if each["reason"] == "NpuPolicyChanged"]
-    lines = [line for line in driver.log().splitlines() if "policy" in line]
-    return sum(counts), sum("independent" in line for line in lines)
-
-
 # --- both nodes ----------------------------------------------------------------------------------
 
 
@@ -207,23 +190,6 @@ def test_example_of_the_nearest_pair_under_union(driver: Driver, space: Space) -
 
 
 @pytest.mark.usefixtures("union")
-def test_fault_of_a_die_is_one_of_its_module(
-    driver: Driver, space: Space, board: BoardControl
-) -> None:
-    """The pod's status has the module Unhealthy, and names the die that has the fault."""
-    die = dies_of(start_module(driver, space))[1]
-    wait_health(space, "Healthy")
-    board.add_fault(die, KEEPS_PODS, Severity.CRITICAL)
-    try:
-        message = wait_health(space, "Unhealthy")
-        assert names_die(message, die)
-        assert f"{KEEPS_PODS:08X}" in message
-    finally:
-        board.clear_fault(die, KEEPS_PODS)
-    wait_health(space, "Healthy")
-
-
-@pytest.mark.usefixtures("union")
 def test_die_that_leaves_the_bus_is_held_on(
     driver: Driver, space: Space, board: BoardControl
 ) -> None:
@@ -245,40 +211,6 @@ def test_die_that_leaves_the_bus_is_held_on(
     space.delete_pod("user")
     wait_published(driver, MODULES)
     driver.wait_without_traces()
-
-
-# --- the policy changes --------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("union")
-def test_module_is_held_through_a_change_of_policy(
-    driver: Driver, space: Space, board: BoardControl
-) -> None:
-    """Its pod runs on, and no other pod gets its dies; the policy applies once it is released."""
-    module = start_module(driver, space)
-    dies, (events_before, lines_before) = dies_of(module), times_said(driver)
-    board.set_multi_die_policy(independent=True)
-    wait_published(driver, {module} | DIES - names_of(dies))
-    space.wait(lambda: times_said(driver)[0] > events_before, "an Event on the Node")
-    assert times_said(driver)[1] > lines_before
-
-    every, others = (claim(name, request(cel=IS_DIE, count=count)) for name, count in WANTED)
-    begin_pod(driver, space, "every", every)
-    assert names_of(dies).isdisjoint(start_pod(driver, space, "others", others))
-    space.kill("user")
-    assert_sees(space, "user", dies)
-    space.assert_waits("every")
-
-    space.delete_pod("user")
-    wait_published(driver, DIES)
-    space.assert_waits("every")
-    space.delete_pod("others")
-    space.wait_phase("every")
-    assert_sees(space, "every", [die.physical_id for die in A3.devices])
-
-
-WANTED = (("every", len(DIES)), ("others", len(DIES) - 2))
-"""Two claims for single dies: all that the board has, and all but those of one module."""
 
 
 # --- the independent policy ----------------------------------------------------------------------

@@ -15,7 +15,6 @@ from tests.e2e.partitions import (
     cut_for_claims,
     partition,
     vnpus,
-    wait_all_published,
     whole,
 )
 from tests.e2e.space import Space, claim, pod
@@ -105,47 +104,5 @@ def test_the_example_gives_a_quarter(driver: Driver, counters: bool, space: Spac
     (node,) = space.davinci_nodes("quarter")
     assert [node.removeprefix("/dev/davinci")] == list(map(str, vnpus(driver)))
     space.delete_pod("quarter")
-    driver.wait_without_traces()
-    assert vnpus(driver) == []
-
-
-@pytest.mark.since("1.36")
-def test_first_available_gives_half_of_an_npu_where_none_is_free(
-    driver: Driver, counters: bool, space: Space
-) -> None:
-    """All of the NPU if it is free, else a half of it."""
-    assert counters
-
-    def either() -> Object:
-        options = []
-        for name, made in (("whole", whole()), ("half", partition(HALF))):
-            options.append({"name": name, **made["exactly"]})
-        return {"name": "npu", "firstAvailable": options}
-
-    assert start(space, "first", either()) == ["npu-0"]
-    space.delete_pod("first")
-    start(space, "quarter", partition(QUARTER))
-    (half,) = start(space, "second", either())
-    assert half.startswith("npu-0-vir10-3c-16g-")
-    for name in ("quarter", "second"):
-        space.delete_pod(name)
-    driver.wait_without_traces()
-    assert vnpus(driver) == []
-
-
-@pytest.mark.since("1.36")
-def test_partitions_outlive_a_restart_of_the_driver(
-    driver: Driver, counters: bool, space: Space
-) -> None:
-    """The pod keeps its partition, and the slices are as before the daemon was killed."""
-    assert counters
-    start(space, "user", partition(QUARTER))
-    before = vnpus(driver)
-    driver.kill()
-    driver.wait_ready()
-    wait_all_published(driver)
-    assert vnpus(driver) == before
-    assert seen(space, "user") == [f"910B4{QUARTER}"]
-    space.delete_pod("user")
     driver.wait_without_traces()
     assert vnpus(driver) == []
