@@ -45,7 +45,7 @@ ON_KIND = (
 first."""
 SHARES = {
     "kubelet restarted, and away": ("kubelet_*", "node_without_npus", "restarts"),
-    "claims": ("claims_*", "refusals", "unhealthy_npu"),
+    "claims": ("claims_*", "refusals"),
     "another version, another board": (
         "boards",
         "doctor",

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from ipaddress import ip_interface
 
 import pytest
 
@@ -18,7 +17,6 @@ from dev.cluster.processes import ClusterError
 from tests.e2e import nics
 from tests.e2e.faults import KEEPS_PODS, Faults, number
 from tests.e2e.space import Space, claim, pod, request
-from tests.e2e.test_metadata import PLACE
 
 pytestmark = [pytest.mark.cluster, pytest.mark.every_version]
 
@@ -28,7 +26,6 @@ FORBIDDEN = "forbidden-"
 """Begins the names of claims whose status the driver may not write."""
 WRITES = "npu_dra_claim_status_writes_total"
 ELSEWHERE = "other-node"
-LINK_DOWN = 3
 
 
 def said(space: Space, name: str, driver: str = DRIVER) -> dict[str, Object]:
@@ -83,33 +80,6 @@ def test_claims_of_a_pod_say_what_their_npus_are(
     driver.wait_without_traces()
     space.wait(lambda: not said(space, "one"), "a claim without devices")
     assert len(driver.status_writes(mark)) == 4
-
-
-def test_an_address_that_changes_is_said(driver: Driver, space: Space, faults: Faults) -> None:
-    """In the status of the claim, by one more write, and in the file that its container has."""
-    mark = driver.cluster.audit_mark()
-    space.start("user")
-    ((npu, first),) = wait_said(space, "user").items()
-    (before,) = first["networkData"]["ips"]
-    changed = ip_interface("10.20.30.40/16")
-
-    def metadata() -> Object:
-        path = f"{PLACE}/resourceclaims/user/npu/{DRIVER}-metadata.json"
-        found: Object = json.loads(space.execute("user", "cat", path).splitlines()[0])
-        return found
-
-    assert metadata()["requests"][0]["devices"][0]["networkData"] == first["networkData"]
-    faults.board.set_address(number(npu), changed)
-    faults.board.set_network_health(number(npu), LINK_DOWN)
-    try:
-        space.wait(lambda: said(space, "user")[npu]["networkData"]["ips"] == [str(changed)], "it")
-        space.wait(lambda: metadata()["metadata"]["generation"] == 2, "other metadata")
-        (device,) = metadata()["requests"][0]["devices"]
-        assert device["networkData"] == said(space, "user")[npu]["networkData"]
-        assert driver.status_writes(mark) == ["user"] * 2
-    finally:
-        faults.board.set_address(number(npu), ip_interface(before))
-        faults.board.set_network_health(number(npu), 0)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from trio_npu_dra.ascend.root_info import NO_LEVELS, Levels
 from trio_npu_dra.kit.api.objects import DeviceStatus
 
 DRIVER = "npu.huawei.com"
+NETWORK = ChipNetwork(addresses=(IPv4Interface("10.0.0.1/24"),), mac="02:00:00:00:00:01")
 FAULT = Fault(code=0x80C98000, level=FaultLevel.SEPARATE_NPU, rule="code", since=0)
 
 
@@ -87,8 +88,7 @@ def test_addresses_are_of_whole_chips(claim: Entry, at_device: bool, at_dies: li
     """Those of a module are at its dies, because the API has room for one only."""
     family = claim.devices[0].family
     assert family is not None
-    network = ChipNetwork(addresses=(IPv4Interface("10.0.0.1/24"),), mac="02:00:00:00:00:01")
-    chips = (replace(chip(number, family), network=network) for number in (0, 1))
+    chips = (replace(chip(number, family), network=NETWORK) for number in (0, 1))
     (found,) = statuses(claim, *chips)
     wire = {"ips": ["10.0.0.1/24"], "hardwareAddress": "02:00:00:00:00:01"}
     assert found.to_wire().get("networkData") == (wire if at_device else None)
@@ -156,3 +156,7 @@ def test_other_words_and_another_order_need_no_write() -> None:
     assert say_the_same(ill, reversed(worse))
     assert not say_the_same(ill, well)
     assert not say_the_same(ill, ill[:1])
+    (bare, addressed) = (
+        statuses(entry("a"), replace(chip(0), network=net)) for net in (None, NETWORK)
+    )
+    assert not say_the_same(bare, addressed)
