@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -115,62 +115,3 @@ def test_one_manifest_in_every_stage(driver: Driver, plugin: Plugin, space: Spac
 def test_overlay_is_accepted(driver: Driver) -> None:
     """The API server takes it as it is."""
     driver.cluster.kubectl("apply", "--dry-run=server", "--kustomize", OVERLAY)
-
-
-# --- which agent serves a node -------------------------------------------------------------------
-
-AGENT = "npu.huawei.com/agent"
-
-
-def other_agent() -> Object:
-    """A DaemonSet that stands for another driver of the cluster."""
-    labels = {"app": "other-agent"}
-    spec = pod("other-agent")["spec"] | {"restartPolicy": "Always"}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "other-agent"},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": spec},
-        },
-    }
-
-
-@pytest.fixture
-def label(driver: Driver) -> Iterator[Callable[[str | None], None]]:
-    """Sets the node's label; afterwards the driver is for every node again."""
-
-    def change(value: str | None) -> None:
-        about = {"metadata": {"labels": {AGENT: value}}}
-        driver.cluster.api.patch("node", driver.node.name, change=about)
-
-    yield change
-    everywhere = {"spec": {"template": {"spec": {"nodeSelector": {AGENT: None}}}}}
-    driver.cluster.api.patch("daemonset", NAME, change=everywhere, namespace=NAMESPACE)
-    change(None)
-    driver.wait_rolled_out()
-
-
-def test_label_says_which_agent_serves_a_node(
-    driver: Driver, space: Space, label: Callable[[str | None], None]
-) -> None:
-    """One agent or the other, or none in between; never both."""
-
-    def agents() -> set[str]:
-        theirs = space.cluster.objects("pods", namespace=space.name)
-        ours = space.cluster.objects("pods", namespace=NAMESPACE, selector=f"app={NAME}")
-        return {about["metadata"]["labels"]["app"] for about in (*theirs, *ours)}
-
-    space.apply(other_agent())
-    label("other")
-    theirs = ("daemonset", "other-agent", "--namespace", space.name)
-    space.cluster.kubectl("patch", *theirs, "--patch-file", OVERLAY / "other-agents.yaml")
-    ours = ("daemonset", NAME, "--namespace", NAMESPACE)
-    space.cluster.kubectl("patch", *ours, "--patch-file", OVERLAY / "labelled-nodes.yaml")
-    space.wait(lambda: agents() == {"other-agent"}, "the other agent alone")
-    label("none")
-    space.wait(lambda: agents() == set(), "no agent")
-    label("trio-npu-dra")
-    driver.wait_ready()
-    assert agents() == {NAME}

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
 from dev.cluster.api import ApiServer, Object
-from dev.cluster.cluster import APART, NodeAccess
+from dev.cluster.cluster import NodeAccess
 from dev.cluster.driver import DRIVER, Driver
 from dev.cluster.processes import ClusterError
 from tests.e2e.boards import laid_out
-from tests.e2e.labels import labelled, labels, shown
-from tests.e2e.space import Space, claim, pod
+from tests.e2e.labels import labelled, labels
 from trio_npu_dra.agent.report.node_labels import SUPER_POD
 from trio_npu_dra.lab.simulator import load_profile
 
@@ -36,36 +34,6 @@ def test_each_node_says_which_npus_it_has(a3: Driver, driver: Driver) -> None:
     since = driver.cluster.audit_mark()
     driver.restart()
     assert driver.writes(since) == []
-
-
-def test_pods_meet_in_one_super_pod(a3: Driver, driver: Driver, space: Space) -> None:
-    """The second pod goes where the first one is, by the affinity of the guide."""
-    affinity = yaml.safe_load(shown("affinity:"))["affinity"]
-    (term,) = affinity["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    tolerations = [{"key": APART["key"], "operator": "Exists"}]
-
-    def start(name: str, **spec: Object) -> str:
-        """Where the pod comes to."""
-        about = pod(name, name)
-        about["metadata"]["labels"] = term["labelSelector"]["matchLabels"]
-        about["spec"] |= {"affinity": affinity, "tolerations": tolerations, **spec}
-        space.apply(claim(name), about)
-        return str(space.wait_phase(name)["spec"]["nodeName"])
-
-    change_label(driver, "8")
-    try:
-        for each in (driver, a3):
-            first = start("first", nodeSelector={"kubernetes.io/hostname": each.node.name})
-            assert (first, start("second")) == (each.node.name, each.node.name)
-            space.clear()
-    finally:
-        change_label(driver, None)
-
-
-def change_label(driver: Driver, super_pod: str | None) -> None:
-    """Say, as an administrator, in which super pod the driver's Node is."""
-    change = {"metadata": {"labels": {SUPER_POD: super_pod}}}
-    driver.cluster.api.patch("node", driver.node.name, change=change)
 
 
 def test_agent_labels_no_other_node_and_with_no_other_label(
