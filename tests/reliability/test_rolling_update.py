@@ -165,25 +165,26 @@ async def test_a_younger_one_is_ready_once_it_could_serve(rig: Rig) -> None:
     """
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]
-    async with older(rig) as old, running_agent(rig, pod_uid=NEW, http_port=port) as new:
+    async with older(rig) as old:
         rig.api.fail_next(10_000, status=503, verb="create")
-        await new.listening(rig.endpoints(NEW).control)
-        await until(lambda: "waiting for the instance" in new.log.read_text())
-        assert (await get(port, "/healthz"))[0] == 200
-        while await get(port, "/readyz") != (503, "the API server has not answered yet\n"):  # noqa: ASYNC110 - a page
-            await trio.sleep(0.05)
-        os.kill(old.pid, signal.SIGKILL)
-        await old.killed()
-        async with running_agent(rig, pod_uid=OLD) as again:
-            await again.listening(registration(rig, OLD))
-            assert sockets(rig, NEW) == [False, False]
-            rig.api.heal()
-            await until_ready(port)
-            answers = await trio.to_thread.run_sync(
-                ask_all, rig.settings.plugin_directory, "GET", "/health"
-            )
-            assert sorted(json.loads(one.text)["waits"] for one in answers) == [False, True]
-            assert "npu_dra_pool_waiting 1.0" in (await get(port, "/metrics"))[1]
+        async with running_agent(rig, pod_uid=NEW, http_port=port) as new:
+            await new.listening(rig.endpoints(NEW).control)
+            await until(lambda: "waiting for the instance" in new.log.read_text())
+            assert (await get(port, "/healthz"))[0] == 200
+            while await get(port, "/readyz") != (503, "the API server has not answered yet\n"):  # noqa: ASYNC110 - a page
+                await trio.sleep(0.05)
+            os.kill(old.pid, signal.SIGKILL)
+            await old.killed()
+            async with running_agent(rig, pod_uid=OLD) as again:
+                await again.listening(registration(rig, OLD))
+                assert sockets(rig, NEW) == [False, False]
+                rig.api.heal()
+                await until_ready(port)
+                answers = await trio.to_thread.run_sync(
+                    ask_all, rig.settings.plugin_directory, "GET", "/health"
+                )
+                assert sorted(json.loads(one.text)["waits"] for one in answers) == [False, True]
+                assert "npu_dra_pool_waiting 1.0" in (await get(port, "/metrics"))[1]
 
 
 async def until_ready(port: int) -> None:
