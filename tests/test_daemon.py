@@ -184,6 +184,29 @@ async def test_a_separated_npu_is_told_shown_and_released(
     ]
 
 
+async def test_a_fault_is_in_the_slice_while_no_call_of_the_library_returns(rig: Rig) -> None:
+    """As while the library starts, or while others ask about chips that hang."""
+    async with rig.registered():
+        await rig.published()
+        with rig.board.control() as control:
+            control.hang()
+            try:
+                control.add_fault(2, 0x80E01801, Severity.MAJOR)
+                await until(lambda: tainted(rig) == ["npu-2"])
+            finally:
+                control.release()
+
+
+def tainted(rig: Rig) -> list[str]:
+    """The devices that a slice has with a taint."""
+    return [
+        device.name
+        for each in rig.api.all(ResourceSlice)
+        for device in each.spec.devices or ()
+        if device.taints
+    ]
+
+
 async def test_a_restart_says_nothing_of_what_is_known(rig: Rig) -> None:
     """A fault that an earlier daemon has seen causes no new Event."""
     with rig.board.control() as control:

@@ -76,6 +76,7 @@ class Relay(DcmiWorker):
         alone: bool = False,
         beside: Callable[[Hashable], bool] = lambda _: False,
         apart: bool = False,
+        is_urgent: Callable[[], bool] = lambda: False,
         on_late: Callable[[T], object] | None = None,
     ) -> T:
         """Note it, and hand it on."""
@@ -96,6 +97,7 @@ class Relay(DcmiWorker):
                 alone=alone,
                 beside=beside,
                 apart=apart,
+                is_urgent=is_urgent,
                 on_late=on_late,
             )
         finally:

@@ -224,6 +224,10 @@ class Paced:
         self.dcmi.handler(event)
         await self.settle()
 
+    async def announce(self, logic_id: int, code: int) -> None:
+        """Have the driver announce a fault; no time passes."""
+        await self.tell(logic_id, code, Assertion.OCCURRENCE, heard_at=5.0)
+
     @property
     def board(self) -> Board:
         """The newest Board."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from trio_npu_dra.ascend.chip_faults import ChipFaults
+from trio_npu_dra.ascend.chip_faults import UNREAD_SECONDS, ChipFaults
 from trio_npu_dra.ascend.code_memory import CodeMemory
 from trio_npu_dra.ascend.dcmi.types import Assertion, FaultEvent, Severity
 from trio_npu_dra.ascend.faults import CARD_DROPPED, packaged_table
@@ -134,6 +136,21 @@ def test_an_occurrence_counts_once_though_the_list_is_behind_its_event() -> None
     faults.take_confirmed(listing(), START + 9)
     assert faults.memory[TWICE].occurred == (START,)
     assert not faults.health(START + 9).faults
+
+
+def test_a_reading_says_nothing_of_events_that_came_after_it_began() -> None:
+    """It takes seconds if the library is slow, and may have had its list before."""
+    faults = chip()
+    faults.take_confirmed(listing(), START)
+    faults.note(event(BUSINESS), START + 2)
+    faults.take_confirmed(replace(listing(), began=START + 1), START + 2.1)
+    assert faults.next_change == START + 2 + UNREAD_SECONDS
+    assert not faults.has_waited(START + 2.2)
+    assert faults.has_waited(START + 2 + UNREAD_SECONDS)
+    faults.take_confirmed(HealthSample(pending=True), START + 2 + UNREAD_SECONDS)
+    for began, codes in ((START + 1, [BUSINESS]), (START + 3, [])):
+        faults.take_confirmed(replace(listing(), began=began), START + 4)
+        assert [fault.code for fault in faults.health(START + 4).faults] == codes
 
 
 def test_gone_and_back_between_two_looks_counts_twice() -> None:

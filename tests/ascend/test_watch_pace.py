@@ -71,11 +71,13 @@ async def test_a_chip_that_an_event_names_is_read_before_others_that_are_due(
     """With calls of seconds it would wait for half a minute."""
     await paced.start(mock_clock)
     await paced.jump(1)
-    await paced.jump_into(120, ("health", 0), ("health", 1))
-    await paced.tell(5)
-    paced.dcmi.held[("health", 0)].set()
+    await paced.jump_into(120, *(("health", card) for card in range(8)))
+    first = paced.asked("health").index(3)
+    named = (first + 4) % 8
+    await paced.tell(named)
+    paced.dcmi.held[("health", first)].set()
     await paced.settle()
-    assert paced.asked("health") == [3, 3, 2, 2, 2, 3, 2, 2]
+    assert paced.asked("health") == [3 if card in {first, named} else 2 for card in range(8)]
     await paced.let_go()
 
 
@@ -295,14 +297,12 @@ async def test_a_watcher_without_news_does_nothing(paced: Paced, mock_clock: Moc
 async def test_calls_that_are_stuck_are_named(
     paced: Paced, mock_clock: MockClock, card: Card
 ) -> None:
-    """Each with its chip and its limit; a listing has far more time than a look at one chip."""
+    """Each with its chip and its limit; a listing has far more time than one call."""
     await paced.start(mock_clock)
     await paced.jump_into(120, "health", "network")
     mock_clock.jump(121)
-    assert sorted(watchdog.overdue()) == [
-        "asking for the network of npu-0 has taken 121 s, at most 120 s is normal",
-        "looking at npu-0 has taken 121 s, at most 120 s is normal",
-    ]
+    (line,) = watchdog.overdue()
+    assert line.endswith(" device 0 has taken 121 s, at most 120 s is normal")
     await paced.let_go()
     card.pull()
     await paced.jump_into(10, "init", "network")

@@ -129,6 +129,7 @@ async def test_a_release_is_published_without_a_look(paced: Paced, mock_clock: M
     npu = paced.board.chips[3]
     separate(paced.faults, npu, paced.faults.now() - 30)
     await paced.tell(7)
+    await paced.jump(0.1)
     assert paced.health(3).state is HealthState.UNHEALTHY
     looks = paced.asked("health")[3]
     assert paced.faults.release(npu)

@@ -32,7 +32,7 @@ from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, Chip, FaultLevel
 from trio_npu_dra.ascend.single_look import read_board
 from trio_npu_dra.ascend.subscription import WatchStatus
-from trio_npu_dra.ascend.watcher import watch_board
+from trio_npu_dra.ascend.watcher import BoardWatch
 from trio_npu_dra.kit.base.observable import Observable
 from trio_npu_dra.lab.simulator import Assertion, BoardControl, Severity, SimulatedBoard
 
@@ -258,16 +258,16 @@ class Watchers:
         status = Observable(WatchStatus())
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
-                await nursery.start(
-                    partial(
-                        watch_board,
-                        *self._hardware,
-                        board=self.board,
-                        faults=NodeFaults(self._folder),
-                        status=status,
-                        interval_seconds=0.01,
-                    )
+                watch = BoardWatch(
+                    worker=self._hardware[0],
+                    dcmi=self._hardware[1],
+                    host=self._hardware[2],
+                    board=self.board,
+                    interval=0.01,
+                    faults=NodeFaults(self._folder),
+                    status=status,
                 )
+                await nursery.start(watch.run)
                 # Nothing counts what comes before the subscription, nor can the model.
                 await status.wait_until(lambda status: status.answered)
                 task_status.started(scope)

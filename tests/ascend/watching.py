@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import trio
 
@@ -14,7 +13,7 @@ from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import EMPTY_BOARD, Board, ChipHealth
 from trio_npu_dra.ascend.subscription import WatchStatus
-from trio_npu_dra.ascend.watcher import watch_board
+from trio_npu_dra.ascend.watcher import BoardWatch
 from trio_npu_dra.kit.base.health import HealthState
 from trio_npu_dra.kit.base.observable import Observable
 
@@ -43,19 +42,20 @@ class Watching:
 
     async def start(self) -> None:
         """Start it; it ends with the test."""
-        run = partial(
-            watch_board,
-            *self._hardware,
+        worker, dcmi, host = self._hardware
+        watch = BoardWatch(
+            worker=worker,
+            dcmi=dcmi,
+            host=host,
             board=self.board,
+            interval=self.interval,
             faults=self.faults,
             status=self.status,
-            interval_seconds=self.interval,
-            known=self.known,
             division=self.division,
             on_event=lambda _: self.heard.set(self.heard.value + 1),
         )
         with trio.fail_after(self.patience):
-            await self._nursery.start(run)
+            await self._nursery.start(watch.run, self.known)
             if self.board.value.chips:
                 await self.status.wait_until(lambda status: status != WatchStatus())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import trio
@@ -20,12 +19,9 @@ from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.division_poll import DivisionPoll
-from trio_npu_dra.ascend.fault_memory import NodeFaults
 from trio_npu_dra.ascend.host import Host
-from trio_npu_dra.ascend.subscription import WatchStatus
 from trio_npu_dra.ascend.vnpus import Vnpus
-from trio_npu_dra.ascend.watcher import watch_board
-from trio_npu_dra.kit.base.observable import Observable
+from trio_npu_dra.ascend.watcher import BoardWatch
 from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, create_board, load_profile
 
 
@@ -78,18 +74,15 @@ async def cut_node(root: Path, simulator: Path, profile: str = "910b4-8") -> Asy
     with board.control() as control:
         async with open_worker() as worker, trio.open_nursery() as nursery:
             node = CutNode(disk, control, worker, dcmi)
-            watch = partial(
-                watch_board,
-                worker,
-                dcmi,
-                host,
+            watch = BoardWatch(
+                worker=worker,
+                dcmi=dcmi,
+                host=host,
                 board=disk.board,
-                faults=NodeFaults(None),
-                status=Observable(WatchStatus()),
-                interval_seconds=0.05,
+                interval=0.05,
                 division=node.division,
             )
-            await nursery.start(watch)
+            await nursery.start(watch.run)
             yield node
             nursery.cancel_scope.cancel()
 

@@ -27,6 +27,9 @@ BOOT_SECONDS: Final = 150.0
 SILENT_SECONDS: Final = 20.0
 """How long an answer may be due of a chip before the chip counts as unknown."""
 
+UNREAD_SECONDS: Final = 0.25
+"""How long an event may wait for a reading; then it counts without one."""
+
 _EVENT_MAX_AGE: Final = 300.0
 """Seconds by which an event may be late; one that seems older was dated by another clock."""
 
@@ -106,10 +109,15 @@ class ChipFaults:
         """Note that a reading of the chip is due."""
         self._due_since = now if self._due_since is None else min(self._due_since, now)
 
+    def has_waited(self, now: float) -> bool:
+        """Whether an event has waited for a reading as long as one may."""
+        since = self.unread_since
+        return since is not None and not 0 <= now - since < UNREAD_SECONDS
+
     @property
-    def is_due(self) -> bool:
-        """Whether a reading is due, and has not come yet."""
-        return self._due_since is not None
+    def unread_since(self) -> float | None:
+        """Since when an event has waited for a reading; None if none does."""
+        return self._unread_events[0][1] if self._unread_events else None
 
     def confirm_and_take(self, reading: HealthSample, now: float) -> None:
         """Take the part of a fresh reading that an earlier one or an event confirms."""
@@ -127,9 +135,12 @@ class ChipFaults:
             self._reading = reading
         self._was_read |= not reading.pending
         self._advance(now)
-        for event, at in self._unread_events:
-            self._replay(event, at)
-        self._unread_events.clear()
+        events, self._unread_events = self._unread_events, []
+        for event, at in events:
+            if reading.pending or at <= reading.began:
+                self._replay(event, at)
+            else:
+                self._unread_events.append((event, at))
         if reading.pending:
             return
         self._due_since, self._is_silent = None, False
@@ -155,7 +166,8 @@ class ChipFaults:
 
         A full list may lack active codes: such a code ends by an event only.
         """
-        over = self._memory.keys() - listed.keys()
+        later = {code for code, (_, told_at) in self._ahead.items() if told_at > reading.began}
+        over = self._memory.keys() - listed.keys() - later
         if reading.is_full:
             over &= self._recovering.keys()
         for code, text in listed.items():
@@ -286,6 +298,8 @@ class ChipFaults:
         """When the health changes if nothing happens."""
         times = [known.next_change(self._table.rules(code)) for code, known in self._memory.items()]
         times.append(self._settles_at)
+        if (unread_since := self.unread_since) is not None:
+            times.append(unread_since + UNREAD_SECONDS)
         return min((at for at in times if at is not None), default=None)
 
     def _fault(self, code: int, known: CodeMemory) -> Fault | None:

@@ -38,6 +38,9 @@ class NodeFaults:
         boot: This boot of the node by that clock, by which the file's times move along when
             the clock is set. None takes them as they are.
         settle_seconds: How long a fault must last before it may evict pods.
+
+    Attributes:
+        on_release: Called when a chip was released.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class NodeFaults:
         self.now = clock
         self._new = partial(ChipFaults, packaged_table(), settle_seconds=settle_seconds)
         self._file = FaultFile(folder, boot) if folder is not None else None
-        self._released = trio.Event()
+        self.on_release: Callable[[], object] = lambda: None
         self._failure = ""
         self.load()
 
@@ -87,13 +90,8 @@ class NodeFaults:
         """Undo what frequency rules did to a chip; return whether any had applied."""
         if not self.of(chip).release(self.now()):
             return False
-        self._released.set()
+        self.on_release()
         return True
-
-    async def wait_released(self) -> None:
-        """Return when a chip was released."""
-        await self._released.wait()
-        self._released = trio.Event()
 
     @property
     def is_saved(self) -> bool:

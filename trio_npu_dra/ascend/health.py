@@ -40,6 +40,7 @@ async def read_chip(
     dcmi: Dcmi,
     ref: ChipRef,
     *,
+    is_urgent: Callable[[], bool] = lambda: False,
     on_late: Callable[[HealthSample], object] = lambda _: None,
 ) -> HealthSample:
     """Read a chip's health; a chip that cannot be read is unmonitored, never unhealthy.
@@ -48,7 +49,13 @@ async def read_chip(
     """
     try:
         return await worker.call(
-            read_health, dcmi, ref, device=ref, deadline_seconds=DEADLINE_SECONDS, on_late=on_late
+            read_health,
+            dcmi,
+            ref,
+            device=ref,
+            deadline_seconds=DEADLINE_SECONDS,
+            is_urgent=is_urgent,
+            on_late=on_late,
         )
     except DcmiError as error:
         return HealthSample(unmonitored=str(error), pending=isinstance(error, Slow))

@@ -1,5 +1,6 @@
 """One reading of a chip's health, and the agreement of several."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -24,6 +25,7 @@ class HealthSample:
             reading in a row makes it *gone*.
         booting: Whether that is because the chip boots.
         pending: Whether that is because the answer takes long: it may come.
+        began: When it began: it says nothing of events that came later.
     """
 
     codes: Mapping[int, str] | None = field(default_factory=dict)
@@ -34,6 +36,7 @@ class HealthSample:
     missing: bool = False
     booting: bool = False
     pending: bool = False
+    began: float = math.inf
 
     @property
     def is_whole(self) -> bool:

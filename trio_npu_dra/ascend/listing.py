@@ -12,7 +12,6 @@ import trio
 
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.dcmi.errors import DcmiError, IdUnknown, NotSupported
-from trio_npu_dra.ascend.dcmi.job import HungCall
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.discovery import (
     discover,
@@ -200,7 +199,7 @@ class Listing:
             is_news = not self._is_listed or known != EMPTY_BOARD
             self.failure, self._is_listed = error, True
             return EMPTY_BOARD if is_news else None
-        hung = ", ".join(map(_call_text, self._worker.hung))
+        hung = ", ".join(map(str, self._worker.hung))
         failure = f"{error}; not returned: {hung}" if hung else error
         if failure != self.failure:
             log.warning("NPUs cannot be listed, trying again", extra={"error": failure})
@@ -230,8 +229,3 @@ class Listing:
 
 def _is_listed(chip: Chip) -> bool:
     return chip.is_listed
-
-
-def _call_text(call: HungCall) -> str:
-    parts = call.device if isinstance(call.device, tuple) else (call.device or "the Ascend driver",)
-    return f"{call.function} of {' '.join(map(str, parts))}"

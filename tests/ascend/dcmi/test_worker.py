@@ -204,6 +204,29 @@ async def test_nothing_runs_beside_an_init_that_hangs() -> None:
                 await worker.call(abs, -1, device="npu-0")
 
 
+async def test_an_urgent_call_goes_first_and_the_others_take_turns() -> None:
+    """By what they call; nor do urgent ones keep all others waiting, however many they are."""
+    ran: list[str] = []
+
+    def note(name: str) -> None:
+        ran.append(name)
+
+    def tell(name: str) -> None:
+        ran.append(name)
+
+    with gate() as it:
+        async with open_worker() as worker, trio.open_nursery() as nursery:
+            nursery.start_soon(worker.call, it.hang)
+            await until(it.entered.is_set)
+            for function, names in ((note, "abc"), (tell, "de"), (note, "UVW")):
+                for name in names:
+                    call = partial(worker.call, is_urgent=name.isupper)
+                    nursery.start_soon(call, function, name)
+                    await trio.testing.wait_all_tasks_blocked()
+            it.let_go()
+    assert "".join(ran) == "UdVeWabc"
+
+
 async def test_a_cancelled_caller_leaves_at_once_and_the_call_is_still_watched() -> None:
     """Cancelling does not wait for the library; the abandoned call is written off in time."""
     with gate() as it:

@@ -13,7 +13,7 @@ from trio_npu_dra.agent.daemon.node import NodeContext
 from trio_npu_dra.agent.devices.features import follow_features
 from trio_npu_dra.agent.holds.owner import Life
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
-from trio_npu_dra.ascend.watcher import look_at_board
+from trio_npu_dra.ascend.watcher import BoardWatch
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.base import disk, watchdog
 from trio_npu_dra.kit.base.errors import StorageError
@@ -62,17 +62,15 @@ async def own(node: NodeContext, kube: KubeClient, worker: DcmiWorker) -> None:
     if await node.owner.try_take():
         return
     log.info("waiting for the instance that serves this node to end")
+    watch = BoardWatch(
+        worker=worker,
+        dcmi=node.dcmi,
+        host=node.host,
+        board=node.seen,
+        interval=node.settings.health_poll_interval,
+    )
     async with trio.open_nursery() as looking:
-        looking.start_soon(
-            partial(
-                look_at_board,
-                worker,
-                node.dcmi,
-                node.host,
-                board=node.seen,
-                interval_seconds=node.settings.health_poll_interval,
-            )
-        )
+        looking.start_soon(watch.look)
         looking.start_soon(
             partial(
                 follow_features,

@@ -23,7 +23,7 @@ from trio_npu_dra.agent.report.node_labels import TOPOLOGY_KEYS, board_labels
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.offers import Offer
-from trio_npu_dra.ascend.watcher import watch_board
+from trio_npu_dra.ascend.watcher import BoardWatch
 from trio_npu_dra.kit.api.client import KubeClient
 from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.observable import Observable, derive
@@ -88,17 +88,18 @@ async def publish_chips(
 
 
 async def _watch(node: NodeContext, nursery: trio.Nursery, worker: DcmiWorker) -> None:
-    watch = partial(
-        watch_board,
+    watch = BoardWatch(
+        worker=worker,
+        dcmi=node.dcmi,
+        host=node.host,
         board=node.board,
+        interval=node.settings.health_poll_interval,
         faults=node.faults,
         status=node.watch,
-        interval_seconds=node.settings.health_poll_interval,
-        known=Board(chips=node.ledger.remembered_chips()),
         division=node.division,
         on_event=node.metrics.note,
     )
-    await nursery.start(watch, worker, node.dcmi, node.host)
+    await nursery.start(watch.run, Board(chips=node.ledger.remembered_chips()))
 
 
 async def _report_chips(node: NodeContext, kube: KubeClient) -> None:

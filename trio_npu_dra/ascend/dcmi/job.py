@@ -24,6 +24,20 @@ class HungCall:
     device: Hashable
     since: float
 
+    def __str__(self) -> str:
+        return call_text(self.function, self.device)
+
+
+def call_text(function: str, device: Hashable) -> str:
+    """A call, for people."""
+    return f"{function} of {_device_text(device)}"
+
+
+def _device_text(device: Hashable) -> str:
+    if device is None:
+        return "the Ascend driver"
+    return " ".join(map(str, device)) if isinstance(device, tuple) else str(device)
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Job:
@@ -42,6 +56,7 @@ class Job:
     deadline_seconds: float
     alone: bool
     beside: Callable[[Hashable], bool]
+    is_urgent: Callable[[], bool]
     on_late: Callable[[Any], object] | None
     calls: tuple[int, str] = (0, "")
     seen: tuple[int, float] = (0, 0.0)
@@ -95,9 +110,8 @@ class Job:
     @property
     def log_fields(self) -> dict[str, Any]:
         """Its fields in a log line."""
-        parts = self.device if isinstance(self.device, tuple) else (self.device,)
         return {
             "function": self.where,
-            "device": " ".join(map(str, parts)),
+            "device": _device_text(self.device),
             "deadline_s": self.deadline_seconds,
         }

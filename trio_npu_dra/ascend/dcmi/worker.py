@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
+from itertools import count
 from typing import Any, Final, TypeVar, TypeVarTuple, cast
 
 import trio
@@ -25,7 +26,8 @@ import trio
 from trio_npu_dra.ascend.dcmi._codes import NOT_READY, TIME_OUT
 from trio_npu_dra.ascend.dcmi._library import follow
 from trio_npu_dra.ascend.dcmi.errors import Busy, NotReady, Slow
-from trio_npu_dra.ascend.dcmi.job import HungCall, Job
+from trio_npu_dra.ascend.dcmi.job import HungCall, Job, call_text
+from trio_npu_dra.kit.base import watchdog
 from trio_npu_dra.kit.base.observable import Observable
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 DEADLINE_SECONDS: Final = 5.0
 HUNG_SECONDS: Final = 10.0
 _QUIET_SECONDS: Final = 3600.0  # between two log lines about slow calls on one device
+_STUCK_SECONDS: Final = 120.0  # each call has a deadline
 MAX_WRITTEN_OFF: Final = 257
 """A bound for threads, reached only when every device hangs.
 
@@ -45,7 +48,11 @@ Ts = TypeVarTuple("Ts")
 
 
 class DcmiWorker:
-    """Runs functions one after another on a thread of its own; see `open_worker`."""
+    """Runs functions one after another on a thread of its own; see `open_worker`.
+
+    Callers take turns by the function that they call: a reading of each chip of the node is in
+    nobody's way. An urgent call goes first.
+    """
 
     def __init__(
         self, *, deadline_seconds: float, hung_seconds: float, max_written_off: int
@@ -54,7 +61,12 @@ class DcmiWorker:
         self._hung_seconds = hung_seconds
         self._max_written_off = max_written_off
         self._logged: dict[Hashable, float] = {}
-        self._send, self._receive = trio.open_memory_channel[Job](float("inf"))
+        self._line: list[Job] = []
+        self._line_moved = trio.Event()
+        self._is_closed = False
+        self._turns = count(1)
+        self._last_turn: dict[str, int] = {}  # by the name of the call
+        self._was_urgent = False
         self._written_off: set[Job] = set()
         self._apart: Observable[frozenset[Job]] = Observable(frozenset())
         self._is_alone = Observable(False)  # whether an `alone` call runs, or is the next to run
@@ -90,6 +102,7 @@ class DcmiWorker:
         alone: bool = False,
         beside: Callable[[Hashable], bool] = lambda _: False,
         apart: bool = False,
+        is_urgent: Callable[[], bool] = lambda: False,
         on_late: Callable[[T], object] | None = None,
     ) -> T:
         """Run `function(*arguments)` on the worker's thread and return what it returns.
@@ -106,6 +119,7 @@ class DcmiWorker:
             beside: The devices whose hung calls do not matter to an `alone` call.
             apart: Whether it runs beside the other calls, on a thread of its own. It and an `alone`
                 call wait for each other.
+            is_urgent: Whether it goes first of those in line, asked whenever one is taken.
             on_late: Called in trio's thread with a result that comes after the deadline, before any
                 other call on the device. Must not raise.
 
@@ -116,11 +130,12 @@ class DcmiWorker:
         """
         job = Job(
             function=lambda: function(*arguments),
-            name=getattr(function, "__name__", repr(function)),
+            name=getattr(function, "__name__", type(function).__name__),
             device=device,
             deadline_seconds=deadline_seconds or self._deadline_seconds,
             alone=alone,
             beside=beside,
+            is_urgent=is_urgent,
             on_late=on_late,
         )
         if apart:
@@ -133,10 +148,10 @@ class DcmiWorker:
 
     async def _run_in_turn(self, job: Job) -> None:
         """Hand a job to `_serve`; return when it is done."""
-        try:
-            self._send.send_nowait(job)
-        except trio.BrokenResourceError:
-            raise NotReady(NOT_READY, "", "the worker is closed") from None
+        if self._is_closed:
+            raise NotReady(NOT_READY, "", "the worker is closed")
+        self._line.append(job)
+        self._line_moved.set()
         try:
             await job.done.wait()
         except trio.Cancelled:
@@ -165,20 +180,35 @@ class DcmiWorker:
             self._apart.set(self._apart.value - {job})
 
     async def _serve(self) -> None:
-        """Run jobs in order, until cancelled; callers left over then get an error."""
-        job: Job | None = None
+        """Run jobs one by one, until cancelled; callers left over then get an error."""
         try:
-            async for job in self._receive:
-                await self._run(job)
+            while True:
+                await self._line_moved.wait()
+                while self._line:
+                    job = self._next()
+                    with watchdog.step(call_text(job.name, job.device), limit=_STUCK_SECONDS):
+                        await self._run(job)
+                    self._line.remove(job)
+                self._line_moved = trio.Event()
         finally:
             if self._thread is not None:
                 self._thread.leave()
-            left = [job] if job is not None and not job.done.is_set() else []
-            while self._receive.statistics().current_buffer_used:
-                left.append(self._receive.receive_nowait())
-            self._receive.close()
-            for orphan in left:
-                orphan.fail(NotReady(NOT_READY, "", "the worker is closed"))
+            self._is_closed = True
+            for job in self._line:
+                if not job.done.is_set():
+                    job.fail(NotReady(NOT_READY, "", "the worker is closed"))
+
+    def _next(self) -> Job:
+        """An urgent job, but not twice in a row; of the others, the kind that ran longest ago."""
+
+        def turn(job: Job) -> tuple[bool, int]:
+            is_first = not self._was_urgent and job.is_urgent()
+            return not is_first, self._last_turn.get(job.name, 0)
+
+        job = min(self._line, key=turn)
+        self._was_urgent = not self._was_urgent and job.is_urgent()
+        self._last_turn[job.name] = next(self._turns)
+        return job
 
     async def _run(self, job: Job) -> None:
         """Run one job, or refuse it; return when the thread is free or left behind."""
