@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,12 +18,7 @@ from trio_npu_dra.kit.base.observable import Observable
 log = logging.getLogger(__name__)
 
 CAPACITY: Final = 4096
-"""Events kept while the watcher is busy, of any code."""
-
-CODES: Final = 1024
-EVENTS_OF_CODE: Final = 16
-"""Beyond that the last events are kept of so many codes of chips: no rule counts more than a few
-occurrences of one. Others are lost: their chips are read, but their number is unknown."""
+"""Events kept while trio is busy. Others are lost: all chips are read, but no rule counts them."""
 
 _REFUSED_INTERVALS: Final = 60  # until a refused subscription is tried again
 
@@ -37,7 +31,7 @@ class WatchStatus:
         subscribed: Whether the Ascend driver sends events; if not, chips are read in turn.
         refusal: Why it sends none; empty if it does, or has not answered yet. The watcher tries
             again in time.
-        lost: How many events were lost because the watcher was busy.
+        lost: How many events were lost because the daemon was busy.
     """
 
     subscribed: bool = False
@@ -62,7 +56,6 @@ class EventInbox:
         self._token = trio.lowlevel.current_trio_token()
         self._lock = threading.Lock()
         self._events: list[FaultEvent] = []
-        self._last_of: dict[tuple[int, int], deque[FaultEvent]] = {}  # by chip and code
         self._lost = 0
 
     def put(self, event: FaultEvent) -> None:
@@ -70,30 +63,17 @@ class EventInbox:
         with self._lock:
             if len(self._events) < CAPACITY:
                 self._events.append(event)
-            elif not self._keep_last(event):
+            else:
                 self._lost += 1
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._wake, idempotent=True)
 
     def take(self) -> tuple[list[FaultEvent], int]:
-        """The events since the last call, each code's in order, and how many others were lost."""
+        """The events since the last call, in order, and how many others were lost."""
         with self._lock:
-            events = self._events
-            for last in self._last_of.values():
-                events += last
-            lost, self._lost = self._lost, 0
-            self._events, self._last_of = [], {}
-        return events, lost
-
-    def _keep_last(self, event: FaultEvent) -> bool:
-        """Keep an event for which there is no room among all; return whether none is lost by it."""
-        key = event.logic_id, event.code
-        if key not in self._last_of and len(self._last_of) == CODES:
-            return False
-        last = self._last_of.setdefault(key, deque(maxlen=EVENTS_OF_CODE))
-        is_full = len(last) == EVENTS_OF_CODE
-        last.append(event)
-        return not is_full
+            taken = self._events, self._lost
+            self._events, self._lost = [], 0
+        return taken
 
 
 @dataclass(eq=False, kw_only=True)
