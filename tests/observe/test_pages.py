@@ -303,7 +303,7 @@ async def test_claims_that_cannot_be_served_are_said_while_it_lasts(rig: Rig) ->
         for page in ("/healthz", "/readyz"):
             status, body = await get(rig.http_port, page)
             assert status == 503
-            assert f"claims cannot be served: cannot make {claims}: something else is in" in body
+            assert f"claims cannot be served: cannot make {claims}: Not a directory" in body
 
         claims.unlink()
         kept.rename(claims)
