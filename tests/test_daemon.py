@@ -410,7 +410,8 @@ async def test_a_crash_in_the_library_leaves_lines(rig: Rig) -> None:
     async with running_agent(rig) as agent:
         await agent.listening(rig.registration)
         os.kill(agent.pid, signal.SIGBUS)
-        assert await agent.ended() == -signal.SIGBUS
+        # faulthandler reads the frames of threads that run, and may fall over one that ends.
+        assert await agent.ended() in {-signal.SIGBUS, -signal.SIGSEGV}
         assert "Fatal Python error: Bus error" in agent.log.read_text()
 
 

@@ -59,9 +59,10 @@ SHARES = {
 long; the files that are named nowhere make another one."""
 NOTHING_CHOSEN = 5
 """pytest's status if no test was left, which may be what the arguments say."""
-WATCHES = 30
-"""Instances of inotify that the programs of a cluster may have: 14, and 8 for each further node."""
-WATCHES_OF_KIND = 60
+WATCHES = 100
+"""Instances of inotify that the programs of a cluster may have: 14, and 8 for each further node. A
+busy kernel frees those of a program that has ended late: kubelets that were restarted met 180."""
+WATCHES_OF_KIND = 200
 """The same of kind's cluster with three nodes; 56 are usual."""
 MEMORY = 2 << 30
 """Bytes that a cluster and its session may take; half of it is usual."""
