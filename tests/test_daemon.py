@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,9 @@ async def test_a_fault_is_in_the_slice_while_no_call_of_the_library_returns(rig:
     """As while the library starts, or while others ask about chips that hang."""
     async with rig.registered():
         await rig.published()
+        health = partial(ask_all, rig.settings.plugin_directory, "GET", "/health")
+        while '"watch":"events"' not in (await trio.to_thread.run_sync(health))[0].text:  # noqa: ASYNC110 - a page
+            await trio.sleep(0.01)
         with rig.board.control() as control:
             control.hang()
             try:
