@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.claims.cut_node import CutNode
 from tests.claims.instance import Instance
 from trio_npu_dra.agent.holds.availability import pool_offers
+from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.base import storage
 
 
@@ -53,3 +54,36 @@ async def test_a_vnpu_that_a_container_uses_is_published_for_its_holder_alone(
     cut.control.use_vnpu(0, used)
     await published_are(used)
     assert await driver.prepare("a") == ""
+
+
+async def test_a_vnpu_is_not_given_twice_when_the_library_chooses_its_id(cut: CutNode) -> None:
+    """Before its id is on record it looks cut by hand, and another claim may get it."""
+
+    class Choosing(Vnpus):
+        async def create(self, node: str, template: str, vnpu: int) -> int:
+            del vnpu
+            made = await super().create(node, template, 100)
+            await cut.division.again()
+            assert await driver.prepare("b") == ""
+            return made
+
+    cut.store("a", "npu-0-vir05-1c-8g-0")
+    cut.store("b", "npu-0-vnpu-100")
+    driver = cut.driver(vnpus=Choosing)
+    assert "another claim has got vNPU 100" in await driver.prepare("a")
+    assert await cut.driver().prepare("a") == ""
+    assert len(cut.templates(0)) == 2
+
+
+async def test_the_id_of_a_held_vnpu_that_people_destroyed_is_not_given_again(cut: CutNode) -> None:
+    """The CDI file of its claim still names it."""
+    vnpu = cut.control.create_vnpu(0, "vir05_1c_8g", 115)
+    await cut.division.again()
+    cut.store("a", f"npu-0-vnpu-{vnpu}")
+    cut.store("b", "npu-0-vir05-1c-8g-0")
+    driver = cut.driver()
+    assert await driver.prepare("a") == ""
+    cut.control.destroy_vnpu(0, vnpu)
+    await cut.division.again()
+    assert await driver.prepare("b") == ""
+    assert cut.templates(0).keys().isdisjoint({vnpu})

@@ -16,7 +16,7 @@ import trio
 
 from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.holds.entry import Entry, EntryState, HeldDevice
-from trio_npu_dra.agent.holds.hold import HolderKind, vnpus_of
+from trio_npu_dra.agent.holds.hold import HolderKind, vnpu_holders, vnpus_of
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.dcmi.errors import Busy, DcmiError
 from trio_npu_dra.ascend.host import Host
@@ -213,7 +213,7 @@ class VnpuStep:
         """
         device = part.device
         split = split_of(device.chips[0])
-        taken = there | vnpus_of(self.ledger.holds.value)
+        taken = there | vnpu_holders(self.ledger.holds.value).keys()
         taken |= self.vnpus.known(device.chip_node).keys()  # gone, but the Board would mix them up
         free = [vnpu for vnpu in split.vdev_ids if vnpu not in taken] if split else []
         if not free:
@@ -287,6 +287,10 @@ class VnpuStep:
         """Record a partition's vNPU, and the CDI edits with it.
 
         Without a vNPU the edits stay, because no container starts: so this needs no host files.
+
+        Raises:
+            ClaimUnavailable: Another claim has it.
+            StorageError: It cannot be recorded.
         """
         # The kernel takes the number behind `davinci` for the vNPU's id in containers too.
         nodes = {} if vnpu is None else {f"/dev/davinci{vnpu}": f"/dev/vdavinci{vnpu}"}
@@ -294,6 +298,12 @@ class VnpuStep:
 
         def put() -> None:
             now = self.ledger.by_uid[part.entry.uid]
+            others = (one.holds for one in self.ledger.by_uid.values() if one.uid != now.uid)
+            if vnpu in vnpu_holders(hold for holds in others for hold in holds):
+                # Until it has a record, one whose id the library chose looks cut by hand.
+                raise ClaimUnavailable(
+                    f"{part.device.device} must be cut again: another claim has got vNPU {vnpu}"
+                )
             devices = tuple(
                 one._replace(nodes=nodes, partition=partition)
                 if one.device == part.device.device
