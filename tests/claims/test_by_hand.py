@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.claims.cut_node import CutNode
 from tests.claims.instance import Instance
+from tests.claims.node import claim, result
+from tests.device_plugin.instance import RESOURCE
+from trio_npu_dra.agent.device_plugin.device import ResourceDevice, partition_of
 from trio_npu_dra.agent.holds.availability import pool_offers
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.base import storage
@@ -87,3 +92,18 @@ async def test_the_id_of_a_held_vnpu_that_people_destroyed_is_not_given_again(cu
     await cut.division.again()
     assert await driver.prepare("b") == ""
     assert cut.templates(0).keys().isdisjoint({vnpu})
+
+
+async def test_a_claim_for_a_vnpu_that_a_pod_uses_is_told_whose_it_is(cut: CutNode) -> None:
+    """The device plugin gave it; an observer may have it beside the pod."""
+    vnpu = cut.control.create_vnpu(0, "vir05_1c_8g")
+    cut.control.use_vnpu(0, vnpu)
+    await cut.division.again()
+    chip = cut.disk.board.value.chips[0]
+    given = ResourceDevice(resource=RESOURCE, chip=chip, partition=partition_of(chip, vnpu))
+    driver = cut.driver()
+    await driver.ledger.within(partial(driver.ledger.put, given.entry(namespace="ml", pod="x")))
+    cut.store("a", f"npu-0-vnpu-{vnpu}")
+    cut.disk.source.store(claim("b", result(f"npu-0-vnpu-{vnpu}", admin_access=True)))
+    assert "is held by pod ml/x" in await driver.prepare("a")
+    assert await driver.prepare("b") == ""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
 from trio_npu_dra.agent.config.model import DEFAULT_CONFIG, MAX_OF_CLAIM, EffectiveConfig, effective
 from trio_npu_dra.agent.config.refusals import parse_config, show
 from trio_npu_dra.agent.holds.entry import Allocated
-from trio_npu_dra.ascend.offers import Offer, Standing
+from trio_npu_dra.ascend.offers import Offer
 from trio_npu_dra.kit.api.claims import base_request, results_of
 from trio_npu_dra.kit.api.objects import (
     AllocationConfiguration,
@@ -112,16 +112,18 @@ def offers_of(
     return tuple(found.values())
 
 
-def check_partitions(allocation: Iterable[Allocated], offers: Sequence[Offer]) -> None:
-    """Refuse what partitions cannot do.
+def check_partitions(
+    allocation: Iterable[Allocated], offers: Sequence[Offer], held: Container[int | None] = ()
+) -> None:
+    """Refuse what partitions cannot do; *held* are the vNPUs that claims and pods have.
 
     Raises:
         ClaimError: Admin access to a partition that is cut on demand, and may not exist.
-        ClaimUnavailable: A container uses the partition, and no claim has it.
+        ClaimUnavailable: A container uses the partition, and nobody has it.
         InvalidOpaqueConfig: Sharing of a partition, which has no share flag.
     """
     for offer in offers:
-        if offer.is_used and offer.standing is Standing.ELSEWHERE:
+        if offer.partition and offer.is_used and offer.partition.vnpu not in held:
             raise ClaimUnavailable(f"device {offer.name} must wait: a container uses its vNPU")
     partitions = {offer.name: offer.partition for offer in offers if offer.partition is not None}
     for given in allocation:

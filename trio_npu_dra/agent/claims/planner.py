@@ -13,7 +13,7 @@ from trio_npu_dra.agent.config.model import EffectiveConfig
 from trio_npu_dra.agent.handout.cdi import CdiFolder, DriverFiles
 from trio_npu_dra.agent.holds.availability import available
 from trio_npu_dra.agent.holds.entry import Allocated, Entry, EntryState, HeldDevice
-from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind
+from trio_npu_dra.agent.holds.hold import Hold, Holder, HolderKind, vnpu_holders
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.ascend.container import DeviceNode, chip_nodes, partition_nodes
 from trio_npu_dra.ascend.host import Host
@@ -161,7 +161,7 @@ class ClaimPlanner:
         offers = offers_of(
             allocation, pool_name=self.pool_name, by_name=look.offers, gaps=look.board.gaps
         )
-        check_partitions(allocation, offers)
+        check_partitions(allocation, offers, vnpu_holders(look.holds))
         configs = {given.device: given.config for given in allocation}
         devices = tuple(self._held(offer, configs[offer.name]) for offer in offers)
         metadata: Documents = {}
