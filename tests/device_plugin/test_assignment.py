@@ -34,6 +34,12 @@ BOARD = Board(chips=tuple(chip(number) for number in range(4)))
 SPLIT = Board(
     chips=(split(chip(0), partition(100, "vir05_1c_8g"), partition(101, "vir10_3c_16g")), chip(1))
 )
+USED = Board(
+    chips=tuple(
+        replace(one, vdevices=tuple(replace(part, in_use=True) for part in one.vdevices))
+        for one in SPLIT.chips
+    )
+)
 ODDLY_SPLIT = Board(chips=(split(chip(0), partition(100, "odd")),))
 RESPLIT = Board(chips=(split(chip(0), partition(101, "vir10_3c_16g")),))
 GONE = Board(
@@ -165,6 +171,10 @@ CASES = {
         text="0", board=SPLIT, shares=4, served=[QUARTER_ID, HALF_ID]
     ),
     "vNPUs in unknown use are not there": Case(text="0", board=SPLIT, unused=[], served=[]),
+    "a vNPU that a container uses is there for the pod that has it alone": Case(
+        text="0", pods=[quarter()], board=USED, unused=[], served=[QUARTER_ID]
+    ),
+    "vNPUs that containers use are not there": Case(text="0", board=USED, served=[]),
     "vNPUs for virtual machines are not there": Case(
         text="0", board=replace(SPLIT, vnpu_mode=VnpuMode.VIRTUAL_MACHINE), served=[]
     ),

@@ -113,10 +113,14 @@ class NodeContext:
         """Note that a call of the kubelet was answered."""
         self.metrics.note(call)
         self.calls.set(self.calls.value + 1)
-        held = vnpu_holders(self.ledger.holds.value)
-        vdevices = [vdevice for chip in self.board.value.chips for vdevice in chip.vdevices]
-        if any(vdevice.in_use and vdevice.id not in held for vdevice in vdevices):
-            self.division.request()  # the containers of an unprepared claim have ended
+
+    async def read_what_ended(self) -> None:
+        """Have vNPUs read that are in use by the last reading, and had by nobody since."""
+        async for holds in self.ledger.holds.changes():
+            held = vnpu_holders(holds)
+            vdevices = [vdevice for chip in self.board.value.chips for vdevice in chip.vdevices]
+            if any(vdevice.in_use and vdevice.id not in held for vdevice in vdevices):
+                self.division.request()
 
     def published(self, fact: SliceWritten | PoolAccepted) -> None:
         """Note what the publisher did."""

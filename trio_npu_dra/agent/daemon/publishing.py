@@ -55,6 +55,7 @@ async def publish_chips(
         )
         nursery.start_soon(follow)
         await _watch(node, nursery, worker)
+        nursery.start_soon(node.read_what_ended)
         node.leaving.set(await disk.run(partial(devices_before, cdi)))
         # Claims come in bursts and change the offers of few nodes: without the delay a prepare and
         # an unprepare are 7 % more calls of functions.

@@ -71,7 +71,12 @@ def resource_devices(
         if is_claimed or not (mine or is_free):
             continue
         if chip.vnpus:
-            wanted = partitions_of(board, chip, resource)
+            used = {one.id for one in chip.vdevices if one.in_use}  # if by a pod, it is in *mine*
+            wanted = [
+                one
+                for one in partitions_of(board, chip, resource)
+                if one.partition is None or one.partition.vnpu not in used
+            ]
         else:
             whole, shares = ResourceDevice(resource=resource, chip=chip), selection.shares_of(chip)
             wanted = [replace(whole, share=one) for one in range(shares)] if shares > 1 else [whole]
