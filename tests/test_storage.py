@@ -43,6 +43,16 @@ def test_a_file_that_containers_have_keeps_its_inode(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_that_containers_have_becomes_the_drivers_again(tmp_path: Path) -> None:
+    """Else it would be written at each look."""
+    path = tmp_path / "a.json"
+    path.write_bytes(b"theirs")
+    os.chown(path, 65534, 65534)
+    storage.write_in_place(path, b"ours", mode=0o644)
+    assert storage.holds(path, b"ours", mode=0o644)
+
+
 def test_a_file_is_whole_on_the_disk_before_it_has_its_name(tmp_path: Path) -> None:
     """One sync, under another name: a power cut leaves the old content or the new; or none."""
     path = tmp_path / "a.json"

@@ -84,6 +84,7 @@ def write_in_place(path: Path, data: bytes, *, mode: int) -> None:
     with translated(f"write {path}"):
         descriptor, _ = open_file(path, os.O_WRONLY | os.O_CREAT, mode=mode)
         try:
+            os.fchown(descriptor, os.geteuid(), -1)
             os.fchmod(descriptor, mode)
             _write_all(descriptor, data)
             os.ftruncate(descriptor, len(data))
