@@ -139,6 +139,21 @@ async def test_a_record_that_vanished_is_written_again_at_the_next_look(
     assert [two_claims.record(uid)["claim"]["name"] for uid in ("uid-a", "uid-b")] == ["a", "b"]
 
 
+async def test_a_folder_in_place_of_a_record_keeps_no_other_from_being_written(
+    two_claims: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The next start would take the other claim's NPU for free."""
+    del autojump_clock
+    await start(two_claims, nursery)
+    for uid in ("uid-a", "uid-b"):
+        (two_claims.records_folder / f"{uid}.json").unlink()
+    (two_claims.records_folder / "uid-a.json").mkdir()
+
+    await trio.sleep(6)
+
+    assert two_claims.record("uid-b")["claim"]["name"] == "b"
+
+
 async def test_modes_of_folders_are_put_back(two_claims: NodeOnDisk) -> None:
     """For all to write they would be anybody's claims."""
     folders = {two_claims.state_folder: 0o750, two_claims.records_folder: 0o700}

@@ -238,11 +238,17 @@ class Ledger:
             return
         self._mark.forget()  # perhaps it was removed too
         self._mark.write()
+        problem: StorageError | None = None
         for uid in lost:
-            if uid in self.by_uid:
-                self._write(self.by_uid[uid])
-            else:  # an empty file tells the next start of the holder
-                storage.write_atomic(record_path(self._folder, uid), b"", sync=False)
+            try:
+                if uid in self.by_uid:
+                    self._write(self.by_uid[uid])
+                else:  # an empty file tells the next start of the holder
+                    storage.write_atomic(record_path(self._folder, uid), b"", sync=False)
+            except StorageError as error:  # a folder in its place costs no other claim
+                problem = error
+        if problem is not None:
+            raise problem
         log.warning("claim records were missing and are rewritten", extra={"uids": lost})
 
     def _note_change(self) -> None:
