@@ -227,9 +227,10 @@ async def test_a_vnpu_that_was_cut_by_hand_is_free_as_soon_as_its_claim_has_ende
         control.use_vnpu(0, vnpu)
         await kubelet.prepare([other])
         await kubelet.unprepare([other])  # the NPUs are read now
-        control.use_vnpu(0, vnpu, in_use=False)
         await kubelet.unprepare([first])
-        with trio.fail_after(5):
+        await trio.sleep(0.2)  # the Ascend driver notices the end of a container late
+        control.use_vnpu(0, vnpu, in_use=False)
+        with trio.fail_after(10):
             assert (await kubelet.prepare([second]))[second.uid].error == ""
 
 
