@@ -12,7 +12,7 @@ from trio_npu_dra.ascend.chip_faults import UNREAD_SECONDS
 from trio_npu_dra.ascend.dcmi.types import Assertion
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker
 from trio_npu_dra.ascend.model import FaultLevel
-from trio_npu_dra.lab.simulator import BoardControl, Severity
+from trio_npu_dra.lab.simulator import BoardControl, Severity, SimulatedBoard, load_profile
 
 OTHERS = [("health", card) for card in range(8) if card != 5]
 """Each holds up what is behind it, as long as its deadline lets it."""
@@ -66,6 +66,24 @@ async def test_a_fault_is_published_while_the_library_starts(
     assert [paced.codes(number) for number in others] == [[BUSINESS]] * 7
 
 
+async def test_a_fault_of_a_chip_that_is_just_being_listed_is_published(
+    paced: Paced, mock_clock: MockClock, control: BoardControl, card: Card
+) -> None:
+    """Its event comes after the chip was read, and names another chip of the list before."""
+    await paced.start(mock_clock)
+    card.pull()
+    await paced.jump(10)
+    card.put_back()
+    await paced.jump_into(10, ("health", 7))
+    control.list_fault(5, BUSINESS, Severity.MAJOR)
+    await paced.announce(5, BUSINESS)
+    assert paced.board.by_name["npu-5"].gone
+    await paced.let_go()
+    for pause in (0.1, 1):
+        await paced.jump(pause)
+    assert [paced.codes(number) for number in range(8)] == [[]] * 5 + [[BUSINESS], [], []]
+
+
 async def test_a_fault_that_was_announced_is_over_if_no_reading_lists_it(
     paced: Paced, mock_clock: MockClock
 ) -> None:
@@ -110,3 +128,22 @@ async def test_an_event_in_the_midst_of_a_reading_is_answered_by_the_next_one(
     control.list_fault(5, BUSINESS, Severity.MAJOR)
     await paced.jump(UNREAD_SECONDS)
     assert (paced.codes(5), paced.board.heard_at) == ([BUSINESS], 5.0)
+
+
+@pytest.mark.parametrize("profile", [load_profile("950-pod-8")])
+async def test_a_fault_stays_while_a_list_gives_its_chip_another_number(
+    paced: Paced, mock_clock: MockClock, control: BoardControl, simulated: SimulatedBoard
+) -> None:
+    """A reading that waited for `dcmi_init` is of another chip, or of none."""
+    await paced.start(mock_clock)
+    control.list_fault(4, BUSINESS, Severity.MAJOR)
+    await paced.announce(4, BUSINESS)
+    await paced.jump(1)
+    assert paced.codes(4) == [BUSINESS]
+    (simulated.dev_root / "davinci2").rename(simulated.root / "davinci2")
+    await paced.jump_into(10, "init")
+    await paced.tell(4)
+    await paced.jump(1)
+    await paced.let_go()
+    assert paced.board.by_name["npu-2"].unlisted
+    assert paced.codes(4) == [BUSINESS]

@@ -156,6 +156,7 @@ class BoardWatch:
                 listed = await self.listing.read(before)
             if listed is not None:
                 await self.read_listed(listed, since=before)
+            self.want_all()  # no other reading was taken, and events may be of other chips
 
     async def read_listed(self, listed: Board, *, since: Board) -> None:
         """Read all chips of a new list, which began when *since* was listed, and publish them."""
@@ -234,9 +235,13 @@ class BoardWatch:
         self.judgement.set()
 
     def take_if_same(self, chip: Chip, reading: HealthSample) -> None:
-        """Take a reading, unless a new list, for which all chips are read, changed the chip."""
+        """Take a reading, unless a list is being made, or has been, that names the chip otherwise.
+
+        Once the library is initialised, the chip's old name may be another chip's.
+        """
         now = self.listed.by_name.get(chip.name)
-        if now is not None and (now.ref, now.is_listed) == (chip.ref, chip.is_listed):
+        is_same = now is not None and (now.ref, now.is_listed) == (chip.ref, chip.is_listed)
+        if now is not None and is_same and not self.may_lack_chip.is_set():
             self.take(now, reading)
 
     def want_all(self, *, after: float = 0.0) -> None:
