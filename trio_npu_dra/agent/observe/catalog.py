@@ -133,7 +133,7 @@ FAULT_EVENTS = _counter(
 )
 FAULT_EVENTS_LOST = _counter(
     "fault_events_lost_total",
-    "Fault events that were lost because the watcher was busy; every chip is read, how often "
+    "Fault events that were lost because the daemon was busy; every chip is read, how often "
     "faults came may be undercounted.",
 )
 SUBSCRIBED = _gauge(

@@ -20,7 +20,7 @@ Send: TypeAlias = Callable[[ReplyT], Awaitable[None]]
 
 
 class Service(Protocol):
-    """A grpclib service: one written for grpclib's server, one of betterproto2, or a `Route`."""
+    """A service of grpclib: one that betterproto2 generates, or a `Route`."""
 
     def __mapping__(self) -> Mapping[str, Handler]:
         """The handler of each method, by `/<package>.<Service>/<Method>`."""
