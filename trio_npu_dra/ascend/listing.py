@@ -73,8 +73,9 @@ async def list_chips(
     *,
     is_initialised: bool = False,
     on_late: Callable[[None], object] | None = None,
+    on_init: Callable[[], object] = lambda: None,
 ) -> Board:
-    """Initialise the library, unless it is, and read all chips.
+    """Initialise the library, unless it is, then call *on_init*, and read all chips.
 
     *known* is the Board of the last listing. A library that has no chip here is an answer: the node
     has none, or none of this kind.
@@ -86,6 +87,7 @@ async def list_chips(
     try:
         if not is_initialised:
             await init(worker, dcmi, host, known, on_late=on_late)
+        on_init()
         return await discover(worker, dcmi, host, known=known)
     except (IdUnknown, NotSupported) as error:
         return without_cards(host, known, str(error))
@@ -104,6 +106,7 @@ class Listing:
     Attributes:
         retry_at: When to list again if something was missing, on trio's clock.
         failure: Why the cards could not be listed the last time, in words; empty if they could.
+        is_ahead: Whether the library has numbers for chips that the last list may lack.
     """
 
     def __init__(self, worker: DcmiWorker, dcmi: Dcmi, host: Host, pause_seconds: float) -> None:
@@ -118,6 +121,7 @@ class Listing:
         self._listings = 0  # since something is missing
         self._is_initialised = False  # by a call that came back after its deadline
         self.failure = ""
+        self.is_ahead = False
         self._left: frozenset[str] = frozenset()  # not on the bus when the last list failed
 
     def is_due(self, board: Board, *, is_chip_failing: bool = False) -> bool:
@@ -165,6 +169,7 @@ class Listing:
                 known,
                 is_initialised=is_initialised,
                 on_late=self._take_late,
+                on_init=partial(setattr, self, "is_ahead", True),
             )
         except DcmiError as error:
             now = trio.current_time()

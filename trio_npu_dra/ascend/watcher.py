@@ -149,6 +149,8 @@ class BoardWatch:
                 if chip.name not in self.followed:
                     self.followed.add(chip.name)
                     nursery.start_soon(self.follow_chip, chip.name)
+            self.listing.is_ahead = False
+            self.events.set()
             self.may_lack_chip = trio.Event()
             await self.may_lack_chip.wait()
             before = self.listed
@@ -156,7 +158,7 @@ class BoardWatch:
                 listed = await self.listing.read(before)
             if listed is not None:
                 await self.read_listed(listed, since=before)
-            self.want_all()  # no other reading was taken, and events may be of other chips
+            self.want_all()  # no other reading was taken
 
     async def read_listed(self, listed: Board, *, since: Board) -> None:
         """Read all chips of a new list, which began when *since* was listed, and publish them."""
@@ -252,10 +254,14 @@ class BoardWatch:
     # --- events ----------------------------------------------------------------------------------
 
     async def follow_events(self) -> None:
-        """Note events as they come, and have the chips read that they name."""
+        """Note events as they come, and have the chips read that they name.
+
+        Those that come between `dcmi_init` and the new list have the numbers of that list.
+        """
         while True:
             await self.events.wait()
-            self.take_events()
+            if not self.listing.is_ahead:
+                self.take_events()
 
     def take_events(self) -> None:
         """Note the events that have come."""
