@@ -198,14 +198,15 @@ def make_folder(path: Path, *, mode: int) -> bool:
         StorageError: The folder cannot be made, or something else has its name. A link to a folder
             counts too: its author would get the claims of the node.
     """
+    flags = os.O_RDONLY | os.O_DIRECTORY | _SAFELY
     with translated(f"make {path}"):
+        is_new = False
         try:
+            descriptor = os.open(path, flags)
+        except FileNotFoundError:
             path.mkdir(mode)
-        except FileExistsError:
-            is_new = False
-        else:
             is_new = True
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
+            descriptor = os.open(path, flags)
         try:
             found, owner = os.fstat(descriptor), (os.geteuid(), os.getegid())
             if (found.st_uid, found.st_gid) != owner:
