@@ -67,7 +67,8 @@ class LibraryHook:
         """
         root = self.path.parent
         with storage.translated(f"make {root}"):
-            root.mkdir(parents=True, exist_ok=True)
+            if not root.is_dir():
+                root.mkdir(parents=True, exist_ok=True)
             flags = os.statvfs(root).f_flag
         if flags & os.ST_NOEXEC:
             raise StorageError(
