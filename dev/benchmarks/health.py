@@ -31,7 +31,7 @@ from dev.cluster.control_plane import ControlPlane
 from dev.cluster.releases import DEFAULT
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.kit.api.client import open_client
-from trio_npu_dra.kit.api.kubeconfig import load_credentials
+from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.lab.simulator import (
     BoardControl,
     Severity,

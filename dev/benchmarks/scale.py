@@ -33,8 +33,7 @@ from dev.cluster.network import SERVER_PORT
 from dev.cluster.releases import DEFAULT
 from trio_npu_dra.agent.devices.features import SPREAD_SECONDS
 from trio_npu_dra.kit.api.client import WATCH_SECONDS, open_client
-from trio_npu_dra.kit.api.credentials import Credentials, in_cluster
-from trio_npu_dra.kit.api.kubeconfig import load_credentials
+from trio_npu_dra.kit.api.credentials import Credentials, in_cluster, load_credentials
 from trio_npu_dra.kit.api.objects import ResourceSlice
 from trio_npu_dra.kit.pool import PoolContent
 from trio_npu_dra.lab.simulator import create_board, load_profile

@@ -9,8 +9,13 @@ import trio
 from dev.rig.waiting import HANG_SECONDS
 from tests.api.pki import kubeconfig, openssl
 from trio_npu_dra.kit.api.client import open_client
-from trio_npu_dra.kit.api.credentials import Credentials, in_cluster, own_namespace
-from trio_npu_dra.kit.api.kubeconfig import driver_credentials, load_credentials
+from trio_npu_dra.kit.api.credentials import (
+    Credentials,
+    in_cluster,
+    load_credentials,
+    own_namespace,
+)
+from trio_npu_dra.kit.api.kubeconfig import driver_credentials
 from trio_npu_dra.kit.api.objects import Node
 from trio_npu_dra.kit.base.errors import ConfigError, Unavailable
 

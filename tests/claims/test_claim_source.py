@@ -10,8 +10,7 @@ import trio
 from tests.claims.node import FakeClaims, NodeOnDisk, claim, ref, result
 from trio_npu_dra.kit.api.claims import ClaimReader
 from trio_npu_dra.kit.api.client import open_client
-from trio_npu_dra.kit.api.credentials import Credentials
-from trio_npu_dra.kit.api.kubeconfig import load_credentials
+from trio_npu_dra.kit.api.credentials import Credentials, load_credentials
 from trio_npu_dra.kit.api.objects import ResourceClaim
 from trio_npu_dra.kit.base.errors import NotFound, Unavailable
 from trio_npu_dra.kit.kubelet.driver import Driver

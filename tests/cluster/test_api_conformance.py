@@ -19,7 +19,7 @@ from tests.api.scenario import Scenario, driver_rules
 from tests.api.watch_scenarios import assert_gone
 from tests.cluster.conftest import Server
 from trio_npu_dra.kit.api.client import KubeClient, open_client
-from trio_npu_dra.kit.api.kubeconfig import load_credentials
+from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.api.objects import KubeObject
 from trio_npu_dra.kit.base.errors import Unavailable
 

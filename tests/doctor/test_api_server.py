@@ -15,7 +15,7 @@ from dev.rig.doctor_nodes import DRIVER, NODE, POD_UID, Node
 from tests.holds.entries import POOL, entry
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.kit.api.client import open_client
-from trio_npu_dra.kit.api.kubeconfig import load_credentials
+from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.api.objects import (
     Allocation,
     AllocationResult,

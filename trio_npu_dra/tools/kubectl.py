@@ -21,8 +21,7 @@ from typing import Final
 import trio
 
 from trio_npu_dra.kit.api.client import KubeClient, open_client
-from trio_npu_dra.kit.api.credentials import Credentials, own_namespace
-from trio_npu_dra.kit.api.kubeconfig import load_credentials
+from trio_npu_dra.kit.api.credentials import Credentials, load_credentials, own_namespace
 from trio_npu_dra.kit.base.errors import ConfigError
 from trio_npu_dra.kit.base.terminal import write
 from trio_npu_dra.revision import USER_AGENT

@@ -46,7 +46,7 @@ from trio_npu_dra.ascend.share_flag import ShareFlags
 from trio_npu_dra.ascend.vnpus import Vnpus
 from trio_npu_dra.kit.api.claims import ObservedReader
 from trio_npu_dra.kit.api.client import KubeClient, open_client
-from trio_npu_dra.kit.api.kubeconfig import load_credentials
+from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.base import disk
 from trio_npu_dra.kit.base.device_metadata import metadata_files
 from trio_npu_dra.kit.base.signals import end_at_last, receive_signals

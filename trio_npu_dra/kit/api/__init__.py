@@ -15,14 +15,11 @@ itself by `base.pace`, with jitter, and waits as long as `Unavailable.retry_afte
 """
 
 __all__ = [
-    "applied",
     "claims",
     "client",
     "credentials",
     "events",
     "kubeconfig",
-    "material",
-    "nodes",
     "objects",
     "pages",
     "parsing",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,11 +14,9 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from trio_npu_dra.kit.api.credentials import (
-    SERVICE_ACCOUNT,
     BearerToken,
     Credentials,
     check_url,
-    in_cluster,
 )
 from trio_npu_dra.kit.api.tls import ClientCertificate, Material, Tls
 from trio_npu_dra.kit.base.errors import ConfigError
@@ -118,15 +115,6 @@ class _Kubeconfig(_Section):
     clusters: _Entries[_NamedCluster] = ()
     users: _Entries[_NamedUser] = ()
     contexts: _Entries[_NamedContext] = ()
-
-
-def load_credentials(path: Path | None) -> Credentials:
-    """Credentials from a kubeconfig file, or of the pod in which this process runs.
-
-    Raises:
-        ConfigError: Something is missing or does not parse; the message names file and field.
-    """
-    return in_cluster(os.environ, SERVICE_ACCOUNT) if path is None else driver_credentials(path)
 
 
 def driver_credentials(path: Path) -> Credentials:

@@ -10,7 +10,7 @@ import trio
 
 from trio_npu_dra.kit.api.claims import base_request, read_claim, results_of
 from trio_npu_dra.kit.api.client import KubeClient, open_client
-from trio_npu_dra.kit.api.kubeconfig import load_credentials
+from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.api.objects import Device, DeviceTaint
 from trio_npu_dra.kit.base import logs, signals, storage, terminal
 from trio_npu_dra.kit.base.cdi import CdiFiles, Edits

@@ -10,7 +10,7 @@ from trio_npu_dra.agent.claims.orphans import claims_among, is_needed
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.kit.api.claims import ObservedReader
 from trio_npu_dra.kit.api.client import KubeClient, open_client
-from trio_npu_dra.kit.api.kubeconfig import load_credentials
+from trio_npu_dra.kit.api.credentials import load_credentials
 from trio_npu_dra.kit.api.objects import FullNode, ResourceClaim, ResourceSlice
 from trio_npu_dra.kit.base.errors import ConfigError, KubeError
 from trio_npu_dra.revision import USER_AGENT
