@@ -1,4 +1,4 @@
-"""Settings for every test, and fixtures of several rooms."""
+"""Settings for every test, and fixtures of several packages."""
 
 from __future__ import annotations
 

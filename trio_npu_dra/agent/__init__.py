@@ -1,7 +1,7 @@
 """What runs on a node: from chips and claims to ResourceSlices, CDI files and reports.
 
-It knows neither the tools for people nor the simulator. Its face is the list of its rooms, as a
-command needs few of them.
+It knows neither the tools for people nor the simulator. It lists its packages and
+imports none, because a command needs few of them.
 """
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The daemon: starts the tasks of all rooms and passes one room's findings to the next.
+"""The daemon: starts the tasks of all packages and passes the results of one to the next.
 
 It decides nothing about a chip or a claim itself. `nursery`, `publishing` and `resources` start the
 tasks.

@@ -1,4 +1,4 @@
-"""What several tasks of the daemon share: what rooms know of the node, and tell each other."""
+"""What the daemon's tasks share: what packages know about the node, and pass to each other."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _AGAIN_SECONDS: Final = 5.0  # a vNPU may be in use for a moment after its conta
 
 
 class NodeContext:
-    """What tasks share. Each `Observable` is set by one room; what has one user is made beside it.
+    """What tasks share. One package sets each `Observable`; what has one user is made beside it.
 
     Raises:
         ConfigError: A setting is wrong.

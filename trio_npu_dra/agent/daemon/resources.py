@@ -1,4 +1,4 @@
-"""Device plugin resources: what the daemon gives to the room that serves them."""
+"""Device plugin resources: what the daemon gives to the package that serves them."""
 
 from __future__ import annotations
 

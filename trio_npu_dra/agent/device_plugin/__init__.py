@@ -4,7 +4,7 @@ A *resource* is what a device plugin registers, such as `huawei.com/Ascend910`. 
 chips, each by its physical id: the dies of an A3 card too, because that is what manifests written
 for Huawei's device plugin count. Or they are shares of chips, or vNPUs that were cut by hand.
 
-This room knows neither gRPC nor the API server.
+This package knows neither gRPC nor the API server.
 """
 
 __all__ = [

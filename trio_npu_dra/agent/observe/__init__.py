@@ -1,6 +1,6 @@
 """What operators and their tools see of the daemon: metrics and probes.
 
-It reads the other rooms' facts and changes none. Prometheus stays here.
+It reads the facts of the other packages and changes none. Prometheus stays here.
 """
 
 __all__ = [

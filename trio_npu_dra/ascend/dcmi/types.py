@@ -1,4 +1,4 @@
-"""The values that calls into libdcmi.so take and return; any room may use them."""
+"""The values that calls into libdcmi.so take and return; any package may use them."""
 
 import time
 from collections.abc import Callable

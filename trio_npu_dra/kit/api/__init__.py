@@ -1,7 +1,7 @@
 """A Kubernetes client: the verbs and the object parts that a DRA driver needs, without devices.
 
-Rooms import the public modules below: a face that imported them would load httpx and YAML for
-commands that only parse objects. Each failure is retried in one place:
+Other packages import the public modules below. This `__init__` does not: it would load httpx and
+YAML for commands that only parse objects. Each failure is retried in one place:
 
 | failure | who retries |
 |---|---|

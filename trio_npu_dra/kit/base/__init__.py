@@ -1,6 +1,6 @@
-"""Errors, files, locks, time, logs and values that tasks wait for: the ground of all other rooms.
+"""Errors, files, locks, time, logs and values that tasks wait for: all other packages build on it.
 
-Rooms import its modules. It must not know devices, the kubelet or the API server.
+They import its modules. It must not know devices, the kubelet or the API server.
 """
 
 __all__ = [

@@ -1,7 +1,7 @@
 """A node plugin's side of the kubelet: registration, claims, device health, probes, device plugins.
 
 It serves any `Driver` and `DevicePlugin`, and knows neither hardware nor the API server. Other
-rooms import from the modules below; `driver` needs no gRPC.
+packages import from the modules below; `driver` needs no gRPC.
 """
 
 __all__ = [

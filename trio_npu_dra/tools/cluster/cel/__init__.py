@@ -1,7 +1,7 @@
 """CEL selectors of DRA, evaluated as the scheduler does or not at all.
 
-It knows devices and quantities, and no pools, claims or pods. Other rooms import from `selector`
-and `tokens` (which needs no library), and these exceptions.
+It knows devices and quantities, and no pools, claims or pods. Other packages import from
+`selector` and `tokens` (which needs no library), and these exceptions.
 """
 
 from __future__ import annotations
