@@ -95,7 +95,7 @@ async def test_the_id_of_a_held_vnpu_that_people_destroyed_is_not_given_again(cu
 
 
 async def test_a_claim_for_a_vnpu_that_a_pod_uses_is_told_whose_it_is(cut: CutNode) -> None:
-    """The device plugin gave it; an observer may have it beside the pod."""
+    """The device plugin gave it; a claim with admin access may have it beside the pod."""
     vnpu = cut.control.create_vnpu(0, "vir05_1c_8g")
     cut.control.use_vnpu(0, vnpu)
     await cut.division.again()

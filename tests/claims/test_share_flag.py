@@ -181,7 +181,7 @@ async def test_a_config_has_a_chip_shared(driver: Driver) -> None:
 
 
 def test_neither_observers_nor_partitions_need_the_flag(driver: Driver) -> None:
-    """An observer needs no rights, and a vNPU is opened by itself."""
+    """Admin access needs no rights, and a vNPU is opened by itself."""
     step = ShareFlagStep(driver.ledger, driver.cdi, driver.node.board, driver.flags)
     own = configured("uid-a", SHARED)
     assert step.is_needed(own)

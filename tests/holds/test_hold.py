@@ -74,9 +74,9 @@ def test_holders_exclude_each_other_by_their_chips(
 ) -> None:
     """A module overlaps with its dies, a partition with its chip.
 
-    Observers, one holder, two shares and two partitions of a chip do not exclude each other, but a
-    claim's share and a pod's do: each are counted without the other. A vNPU is one partition, by
-    the number it was cut for and by its id.
+    A hold with admin access excludes nobody. Two holds of one holder, two shares and two partitions
+    of a chip do not exclude each other, but a claim's share and a pod's do: each are counted
+    without the other. A vNPU is one partition, by the number it was cut for and by its id.
     """
     assert conflict(wanted, [hold("x", 7), held]) == (held if is_refused else None)
 
@@ -96,7 +96,7 @@ def test_the_first_that_is_in_the_way_is_named() -> None:
 
 
 def test_who_holds_a_chip_is_who_has_it_for_himself() -> None:
-    """By itself or in a module; an observer has nothing."""
+    """By itself or in a module; a holder with admin access has nothing."""
     holds = [DIE_2, MODULE_1, hold("c", 2, observer=True), hold("d", 4)]
     assert holds_of(["/dev/davinci2"], holds) == (DIE_2, MODULE_1)
     assert holds_of(["/dev/davinci3", "/dev/davinci4"], holds) == (MODULE_1, holds[3])

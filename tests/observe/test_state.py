@@ -122,7 +122,7 @@ async def test_a_shared_npu_names_nobody() -> None:
 
 
 async def test_what_no_list_has_is_not_named() -> None:
-    """A container that the kubelet has not listed; a pod that is not known; an observer."""
+    """A container that the kubelet has not listed; a pod that is not known; admin access."""
     unlisted = await holders(of_pod(hold("pod-of-npu-1-7", 1)))
     assert unlisted["memory_size_bytes npu-1"] == POD | {"container_name": ""}
     unknown = of_pod(hold("pod-of-npu-1-7", 1))

@@ -49,7 +49,7 @@ class Wish:
 
     @property
     def is_admin(self) -> bool:
-        """Whether it is an observer."""
+        """Whether it wants admin access."""
         return self.way is Way.LOOKS_ON
 
     @property

@@ -52,7 +52,7 @@ class _FlagsFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Users:
-    """The holders and the observers of a card, in words."""
+    """The holders of a card, as text; *observers* are those with admin access."""
 
     holders: list[str]
     observers: list[str]
@@ -234,7 +234,7 @@ class ShareFlagStep:
                 return
             untrue = "stays shared although the Ascend driver says that it does not"
             problem = ClaimUnavailable(f"{_names(still)} {untrue}")
-        # Observers may use the chip for as long as they like, so no claim waits for their end.
+        # Holders with admin access may use the chip indefinitely, so no claim waits for them.
         is_awaited = cause is not None and is_in_use(cause) and not users.observers
         if is_awaited or not is_letting_go:
             raise problem from cause

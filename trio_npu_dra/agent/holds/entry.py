@@ -28,7 +28,7 @@ class Allocated(NamedTuple):
         requests: Names of the requests it serves, without subrequests; in order of the allocation.
         pool: The pool it was allocated from.
         device: Its name in the pool.
-        admin_access: Whether the holder is an observer.
+        admin_access: Whether the holder has admin access.
         share_id: Its share, where the device is allocated several times.
         config: The effective config, equal for all accesses to the device.
     """

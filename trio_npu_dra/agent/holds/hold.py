@@ -108,7 +108,7 @@ class Hold(NamedTuple):
 def conflict(hold: Hold, others: Iterable[Hold]) -> Hold | None:
     """The first of *others* that excludes *hold*.
 
-    Two holds of different holders exclude each other if neither is an observer's and they have a
+    Two holds of different holders exclude each other if neither has admin access and they have a
     chip in common; so a module excludes its dies.
     """
     return next((other for other in others if _excludes(other, hold)), None)
@@ -130,7 +130,7 @@ def _excludes(one: Hold, other: Hold) -> bool:
 
 
 def holds_of(nodes: Collection[str], holds: Iterable[Hold]) -> tuple[Hold, ...]:
-    """The holds on a chip of *nodes*, except those of observers."""
+    """The holds on a chip of *nodes*, except those with admin access."""
     return tuple(hold for hold in holds if not hold.observer and not hold.nodes.isdisjoint(nodes))
 
 

@@ -80,7 +80,7 @@ class Topology:
         return _RING if is_one_domain else _UNKNOWN
 
     def holders(self, chip: Chip) -> tuple[str, ...]:
-        """The names of a chip's holders, without observers."""
+        """The names of a chip's holders, without those that have admin access."""
         found = holds_of({chip.device_node}, self.holds or ())
         return tuple(dict.fromkeys(str(hold.holder) for hold in found))
 
