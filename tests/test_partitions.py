@@ -191,7 +191,7 @@ async def test_a_fault_of_a_chip_taints_its_partitions(rig: Rig, control: BoardC
 async def test_health_and_metrics_show_who_has_which_partition(
     rig: Rig, control: BoardControl
 ) -> None:
-    """Those that were cut by hand, too."""
+    """Those created manually, too."""
     by_hand = control.create_vnpu(1, "vir10_3c_16g")
     claim = rig.claim("one", A_QUARTER.format(0))
     async with rig.registered() as kubelet:

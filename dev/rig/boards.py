@@ -33,7 +33,7 @@ def partition(number: int, template: str = "vir06_1c_16g", *, told: bool = True)
 
 
 def split(chip: Chip, *partitions: VDevice) -> Chip:
-    """The chip with vNPUs made by hand."""
+    """The chip with vNPUs created manually."""
     return replace(chip, vnpus=tuple(each.id for each in partitions), vdevices=partitions)
 
 

@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 def by_hand(vnpu: int, template: str, chip: Chip) -> VDevice:
-    """A vNPU made by hand."""
+    """A vNPU created manually."""
     split = split_of(chip)
     assert split is not None
     known = split.named(template) or split.templates[-1]

@@ -186,7 +186,7 @@ ON_DEMAND, BY_HAND = (
 def test_a_partition_is_for_one_container(
     partition: Partition | None, admin_access: bool, shared: bool, problem: str
 ) -> None:
-    """A vNPU cut by hand or on demand; admin access to the latter is refused too."""
+    """A vNPU created manually or on demand; admin access to the latter is refused too."""
     kind = OfferKind.VNPU if partition else OfferKind.NPU
     offer = Offer(name="npu-1-partition", kind=kind, chips=(npu(1),), partition=partition)
     configs = [config("FromClaim", SHARED)] if shared else []

@@ -1,4 +1,4 @@
-"""vNPUs that people cut by hand: whatever no record names, except what a container uses."""
+"""vNPUs that people create manually: those that no record names, except what a container uses."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_vnpu_that_a_container_uses_is_published_for_its_holder_alone(
 
 
 async def test_a_vnpu_is_not_given_twice_when_the_library_chooses_its_id(cut: CutNode) -> None:
-    """Before its id is on record it looks cut by hand, and another claim may get it."""
+    """Before its id is on record it looks created manually, and another claim may get it."""
 
     class Choosing(Vnpus):
         async def create(self, node: str, template: str, vnpu: int) -> int:

@@ -1,4 +1,4 @@
-"""Claims for partitions that somebody made of an NPU by hand."""
+"""Claims for partitions that somebody created on an NPU manually."""
 
 from __future__ import annotations
 

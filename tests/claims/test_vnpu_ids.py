@@ -92,7 +92,7 @@ async def test_the_id_of_a_lost_partition_is_given_to_no_other_claim(folders: Fo
 
 
 async def test_a_vnpu_whose_record_breaks_stays_on_its_chip(folders: FolderNode) -> None:
-    """Nobody knows any more who cut it: it counts as cut by hand."""
+    """Nobody knows any more who cut it: it counts as created manually."""
     await folders.prepared()
     before = folders.templates()
     (folders.disk.records_folder / "uid-a.json").write_bytes(b"")

@@ -170,7 +170,7 @@ async def test_a_partition_in_use_is_removed_once_it_is_free(cut: CutNode) -> No
 
 
 async def test_a_record_has_its_vnpu_until_the_board_was_read(cut: CutNode) -> None:
-    """Else that one would be offered as cut by hand; also where the first try was given up."""
+    """Else it would be offered as created manually; also where the first try was given up."""
     await cut.prepared()
     (vnpu,) = cut.templates()
     followed = cut.division
@@ -258,7 +258,7 @@ async def test_a_partition_that_is_lost_is_cut_again(cut: CutNode, by: str) -> N
 async def test_a_partition_whose_id_another_one_has_is_cut_again_under_another_id(
     cut: CutNode, by: str
 ) -> None:
-    """A container must not get the larger one, which is of whoever made it by hand."""
+    """A container must not get the larger one, which belongs to whoever created it."""
     driver = await cut.prepared()
     (vnpu,) = cut.templates()
     cut.control.destroy_vnpu(0, vnpu)

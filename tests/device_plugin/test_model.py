@@ -194,7 +194,7 @@ class World:
             self.pods[one] = Part(device.chip.physical_id, share, vnpu)
 
     def cut(self, number: int) -> None:
-        """A free chip is cut or made whole by hand, as the kernel allows."""
+        """A free chip is split or made whole manually, as the kernel allows."""
         used = {part.chip for part in (*self.claims.values(), *self.pods.values())}
         if number not in used:
             now = self.node.board.value

@@ -290,7 +290,7 @@ def test_what_this_driver_did_to_npus_is_no_finding(healthy: Node) -> None:
     (healthy.places.state / "share-flags.json").write_text(json.dumps(chips))
     records = healthy.places.state / "claims"
     records.mkdir()
-    (records / "uid-c.json").write_bytes(encode(of_partition("uid-c", 150)))  # cut by hand
+    (records / "uid-c.json").write_bytes(encode(of_partition("uid-c", 150)))  # created manually
     ours = own_state.look(healthy.places).ours
     shared = {"/dev/davinci2", "other"}
     assert ours == Ours(nodes={"/dev/davinci0"}, vnpus=set(), shared=shared)

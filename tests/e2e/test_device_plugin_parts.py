@@ -1,4 +1,4 @@
-"""Shares of NPUs, and vNPUs that were cut by hand, as devices of device plugin resources."""
+"""Shares of NPUs, and vNPUs created manually, as devices of device plugin resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A 310P that an administrator cut by hand, on a node of its own; claimed through a DeviceClass."""
+"""A 310P that an administrator split manually, on its own node; claimed through a DeviceClass."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ BOTH = {"module-0": [0, 1], "module-1": [2, 3]}
         (a3(*DIES), [MODULE_1._replace(observer=True)], {"module-0": [0, 1]}),
         (a3(*DIES), [MODULE_1], BOTH),
         (a3(*DIES, policy=INDEPENDENT), [], {"npu-0": [0], "npu-1": [1], "npu-2": [2]}),
-        # A held device stays although its chip was cut by hand since.
+        # A held device stays although its chip was split manually since.
         (a3(die(0), die(1, vnpus=[116])), [], {}),
         (a3(die(0), die(1, vnpus=[116])), [MODULE_0], {"module-0": [0, 1]}),
         # The known rest of a held module keeps its name.

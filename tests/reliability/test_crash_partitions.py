@@ -1,7 +1,8 @@
 """The daemon dies at every system call that matters while it cuts NPUs and joins them again.
 
-Afterwards each partition is of a claim, no claim is without its partition, and what was cut by hand
-stays. What a death leaves of half a file, of sockets and of calls is tried in test_crash_matrix.py.
+Afterwards each partition is of a claim, no claim is without its partition, and vNPUs created
+manually stay. test_crash_matrix.py tries what a death leaves of half a file, of sockets and of
+calls.
 """
 
 from collections.abc import Iterator

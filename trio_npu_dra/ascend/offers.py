@@ -23,8 +23,8 @@ class PartitionMode:
     """Whether and how chips are cut while claims come and go.
 
     Attributes:
-        is_on: Whether they are; otherwise only vNPUs made by hand are offered.
-        ours: The ids of the vNPUs that were cut for claims; all others were made by hand.
+        is_on: Whether they are; otherwise only vNPUs created manually are offered.
+        ours: The ids of the vNPUs that were cut for claims; all others were created manually.
         refusals: The library's reasons for refusing to cut: by the chip's key, or `template_key`.
     """
 
@@ -139,7 +139,7 @@ class Offer:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is a partition made by hand that does not exist any more."""
+        """Whether it is a partition created manually that does not exist any more."""
         if self.partition is None or self.partition.on_demand:
             return False
         return all(self.partition.vnpu not in chip.vnpus for chip in self.chips)
@@ -162,9 +162,9 @@ _LOST = Fault(
 def offers(board: Board, partitioning: PartitionMode = NO_PARTITIONS) -> tuple[Offer, ...]:
     """The offers of a Board's chips, by physical id.
 
-    A chip that was split by hand is offered in its vNPUs, and not whole: a container that opened it
-    would be refused, or would disturb them. vNPUs for virtual machines have no device node. A chip
-    that is cut for claims is offered whole, and in every partition that it could be cut into.
+    A chip that was split manually is offered in its vNPUs, and not whole: a container that opened
+    it would be refused, or would disturb them. vNPUs for virtual machines have no device node. A
+    chip that is cut for claims is offered whole, and in every partition that it could be cut into.
 
     Chips that are gone are offered too: `holds.availability` decides who still sees them.
     """
@@ -221,7 +221,7 @@ def not_partitioned(board: Board, partitioning: PartitionMode) -> dict[str, str]
 
 
 def _of_chip(board: Board, chip: Chip, partitioning: PartitionMode) -> Iterator[Offer]:
-    """The whole chip, the partitions that it could be cut into, and those made by hand."""
+    """The whole chip, the partitions that it could be cut into, and those created manually."""
     plan = _plan(board, chip, partitioning)
     if isinstance(plan, PartitionPlan):
         if plan.is_whole:

@@ -11,7 +11,7 @@ class Partition:
     Attributes:
         template: The vendor's template that it is cut by.
         number: Its number among the partitions of the template that fit at once; None for one that
-            was made by hand.
+            was created manually.
         vnpu: The id of its vNPU; None until it is cut.
     """
 
@@ -32,7 +32,7 @@ class Partition:
     def is_same(self, other: Self) -> bool:
         """Whether both are one partition of their chip: one wanted partition, or one vNPU.
 
-        A vNPU that was cut on demand looks made by hand once its record is lost.
+        A vNPU that was cut on demand looks created manually once its record is lost.
         """
         return self.key == other.key or (self.vnpu is not None and self.vnpu == other.vnpu)
 

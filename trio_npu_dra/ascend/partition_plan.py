@@ -34,8 +34,8 @@ class PartitionPlan:
     """The partitions that a chip could be cut into.
 
     Attributes:
-        has: The chip's counters, less what partitions made by hand take.
-        is_whole: Whether there is no partition made by hand, so the chip can be handed out whole.
+        has: The chip's counters, less what partitions created manually take.
+        is_whole: Whether no partition was created manually, so the chip can be handed out whole.
         partitions: As many of each template as could exist at once; fewer of all together.
         takes: What a partition takes, by template and counter.
     """
@@ -52,7 +52,7 @@ def plan_partitions(chip: Chip, by_hand: Iterable[VDevice] = ()) -> PartitionPla
     Args:
         chip: Resources that it does not report for vNPUs are from the vendor's tables. A 910B has
             more AI CPUs while it is cut than before, so the larger number counts.
-        by_hand: Its vNPUs made by hand. They take what their templates say, or what the chip
+        by_hand: Its vNPUs created manually. They take what their templates say, or what the chip
             reports of them if a template is unknown.
     """
     split = split_of(chip)

@@ -206,7 +206,7 @@ class VnpuStep:
     async def _choose(self, part: _Part, there: frozenset[int]) -> int:
         """Choose a free id, and record it.
 
-        The highest is taken, because the library gives the lowest to people who cut by hand.
+        The highest is taken, because a person who creates a vNPU manually gets the lowest.
 
         Raises:
             ClaimUnavailable: All are taken, or the chip cannot be cut at all.
@@ -300,7 +300,7 @@ class VnpuStep:
             now = self.ledger.by_uid[part.entry.uid]
             others = (one.holds for one in self.ledger.by_uid.values() if one.uid != now.uid)
             if vnpu in vnpu_holders(hold for holds in others for hold in holds):
-                # Until it has a record, one whose id the library chose looks cut by hand.
+                # Without a record, a vNPU whose id the library chose looks created manually.
                 raise ClaimUnavailable(
                     f"{part.device.device} must be cut again: another claim has got vNPU {vnpu}"
                 )

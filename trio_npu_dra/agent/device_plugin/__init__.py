@@ -2,7 +2,7 @@
 
 A *resource* is what a device plugin registers, such as `huawei.com/Ascend910`. Its devices are
 chips, each by its physical id: the dies of an A3 card too, because that is what manifests written
-for Huawei's device plugin count. Or they are shares of chips, or vNPUs that were cut by hand.
+for Huawei's device plugin count. Or they are shares of chips, or vNPUs created manually.
 
 This package knows neither gRPC nor the API server.
 """

@@ -43,7 +43,7 @@ def resource_devices(
 ) -> DevicesByResource:
     """The devices of each resource, by physical id; a resource without free chips has none.
 
-    A chip is there whole, in shares, or in the vNPUs that were cut off it by hand. Beside parts
+    A chip is there whole, in shares, or in the vNPUs that were created on it manually. Beside parts
     that pods have there is nothing else of the chip until they are released: neither the chip
     beside shares, nor more shares beside those of an earlier number.
 

@@ -1,4 +1,4 @@
-"""A device of a resource: a chip, a share of one, or a vNPU that was cut off one by hand."""
+"""A device of a resource: a chip, a share of one, or a vNPU that was created on one manually."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ no claim holds (`device_plugin.assignment`): by the same holds, these are in no 
 | free, and can be cut | the NPU and every possible partition, by counters | what counters leave |
 | with partitions that claims hold | the same | what counters leave |
 | held whole, or by shares | the held device | nothing, or the free shares |
-| cut by hand | its vNPUs, and the partitions for which there is room | the free ones |
+| split manually | its vNPUs, and the partitions for which there is room | the free ones |
 | held as a device that the node offers no more | the held device, *leaving* | nothing |
 | for a resource, but held by claims | the held device, *leaving* | nothing |
 | for a resource, or held by a pod | nothing | nothing |
@@ -17,7 +17,7 @@ no claim holds (`device_plugin.assignment`): by the same holds, these are in no 
 | gone, or not listed | nothing | nothing |
 | with a vNPU that a container uses and nobody holds | neither that vNPU nor the NPU | the rest |
 
-The node offers a device no more if its chip was cut by hand or is gone, or the flags or the
+The node offers a device no more if its chip was split manually or is gone, or the flags or the
 multi-die policy were changed. A *leaving* device is an ordinary one again when that ends.
 *Leaving* is a taint. Without it a scheduler would allocate the device in the moment between its
 release and the slice without it. A claim that tolerates every taint is still allocated a free share

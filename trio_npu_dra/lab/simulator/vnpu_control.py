@@ -56,7 +56,7 @@ class VnpuControl(BoardHandle):
             )
 
     def create_vnpu(self, device: int, template: str, vnpu: int | None = None) -> int:
-        """Split a partition off a chip by hand; its id, the lowest free one if none is wanted.
+        """Create a vNPU on a chip manually; its id, the lowest free one if none is wanted.
 
         Raises:
             ConfigError: The library refuses; the message has its code.
@@ -68,7 +68,7 @@ class VnpuControl(BoardHandle):
         return int(made[1])
 
     def destroy_vnpu(self, device: int, vnpu: int) -> None:
-        """Remove a partition by hand.
+        """Destroy a vNPU manually.
 
         Raises:
             ConfigError: The library refuses; the message has its code.

@@ -277,7 +277,7 @@ def _by_process(users: Iterable[ChipUser]) -> Iterator[str]:
 
 
 def judge_division(found: Chips, ours: Ours) -> Iterator[Finding]:
-    """Whether NPUs were cut or shared by hand."""
+    """Whether NPUs were split or shared manually."""
     board = found.board
     if found.failure or not board.chips:
         return
