@@ -142,7 +142,7 @@ async def test_an_orphaned_claim_is_taken_back(
 async def test_a_claim_that_is_prepared_after_a_doubt_is_kept(
     node: NodeOnDisk, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    """Each prepare takes the doubt away, whatever was read before."""
+    """After each prepare it is no suspected orphan, whatever was read before."""
     del autojump_clock
     node.source.store(claim("a", result("npu-2")))
     ledger = node.ledger()

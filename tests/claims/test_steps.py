@@ -40,7 +40,7 @@ def test_the_table_has_an_action_for_each_situation_and_goal() -> None:
 async def test_each_goal_is_reached_from_each_state(
     driver: Driver, state: str, goal: Goal, is_restarted: bool
 ) -> None:
-    """By the process that left it so, or by the next; a prepare removes a doubt."""
+    """By the process that left it so, or by the next; a prepared claim is no suspected orphan."""
     await leave(driver, state)
     if state != "absent":
         await change(driver, lambda entry: replace(entry, doubted=True))

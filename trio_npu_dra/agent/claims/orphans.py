@@ -2,9 +2,9 @@
 
 A claim is an orphan if it does not exist, if its allocation has none of its devices here, or if it
 is not reserved. It may be reserved again at any moment, and then the kubelet prepares it. So
-a first look only notes a doubt in the record, and each prepare removes the doubt. Half a minute
-later, a second look takes the claim back if the doubt is still there and the API server confirms it
-without its cache.
+a first look only marks the record as a suspected orphan, and each prepare removes the mark. Half a
+minute later, a second look takes the claim back if the mark is still there and the API server
+confirms it without its cache.
 """
 
 import logging
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 _ROUND_SECONDS = 60.0  # between two rounds, each of which looks at the claims that are due
 _LOOK_SECONDS = 600.0  # at least, between two looks at one claim: the kubelet retries by itself
-# At least, after a doubt, and while another claim waits for the devices. The containers of a pod
-# that was deleted by force have ended by then, or their processes are seen.
+# At least, for a suspected orphan, and while another claim waits for the devices. The containers of
+# a pod that was deleted by force have ended by then, or their processes are seen.
 _HURRIED_SECONDS = 30.0
 _JITTER = 0.2  # at most so much longer, so that the nodes of a cluster do not ask in step
 _ASK_STUCK_SECONDS = 60.0  # for one request or two
@@ -78,7 +78,7 @@ class _Look:
 
 
 def _first_pause(entry: Entry) -> float:
-    """Seconds until the first look of this daemon at a claim, which an earlier one may doubt."""
+    """Seconds until this daemon's first look at a claim; a suspected orphan comes sooner."""
     return _HURRIED_SECONDS if entry.doubted else random.uniform(0, _LOOK_SECONDS)  # noqa: S311 - no secret
 
 
@@ -109,7 +109,7 @@ class OrphanedClaims:
         self._hurry = trio.Event()
 
     def hurry(self, uid: str) -> None:
-        """Look at a claim soon: it is in doubt, or another one waits for its devices."""
+        """Look at a claim soon: it is suspected, or another claim waits for its devices."""
         look = self._looks.get(uid) or _Look(due_at=0)
         self._looks[uid] = replace(look, due_at=min(look.due_at, look.last_at + _HURRIED_SECONDS))
         self._hurry.set()
@@ -139,7 +139,7 @@ class OrphanedClaims:
                         log.warning("orphaned claim stays: %s", error)
 
     async def _look_at(self, entry: Entry) -> bool:
-        """Doubt a claim, or take it back if it was doubted; whether another look is due soon."""
+        """Suspect a claim, or take back a suspected one; whether another look is due soon."""
         ask = partial(is_needed, entry, self._reader, driver_name=self._driver_name)
         try:
             with watchdog.step(f"looking whether claim {entry} exists", limit=_ASK_STUCK_SECONDS):

@@ -14,7 +14,7 @@
 | `steps` | that were begun |
 | `edits` | the CDI spec; null for what has no file of its own |
 | `metadata` | what containers can read of its devices, by request |
-| `doubted` | true if nobody seems to need it |
+| `doubted` | true for a suspected orphan: nobody seems to need it |
 
 What has its usual value is left out. One model describes it, for reading and for writing, so that
 no record is written that could not be read back. Fields that are not in the table are left out when

@@ -84,8 +84,8 @@ class Entry:
             for leftovers.
         metadata: What containers can read of its devices.
         boot_id: The boot of the node in which it was written; empty when unknown.
-        doubted: Whether the last look found no pod or claim that needs it (`claims.orphans`), and
-            no call has prepared it since.
+        doubted: Whether it is a suspected orphan: the last look found no pod or claim that needs it
+            (`claims.orphans`), and no call has prepared it since.
     """
 
     holder: Holder
