@@ -1,4 +1,4 @@
-"""The watchdog names a loop that is stuck, and none that waits for news."""
+"""The watchdog names a loop that is stuck, and none that waits for an event."""
 
 from __future__ import annotations
 

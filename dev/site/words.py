@@ -193,7 +193,7 @@ def event_example(reason: Reason) -> str:
 
 
 def _news() -> list[News]:
-    """One piece of news for each reason."""
+    """One event for each reason."""
     well, union = board(npu(3)), a3(die(2), die(3))
     said = [
         news(well, board(npu(3, fault())), since=0),

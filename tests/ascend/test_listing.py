@@ -145,7 +145,7 @@ async def test_chips_that_tell_no_address_are_not_missing(
 async def test_a_node_without_a_pci_bus_has_its_npus(
     worker: DcmiWorker, dcmi: Dcmi, host: Host, tmp_path: Path
 ) -> None:
-    """A 310B is one; nothing on the bus is no news there."""
+    """A 310B is one; that its bus lists nothing means nothing."""
     listing = Listing(worker, dcmi, replace(host, sysfs_root=tmp_path / "none"), 10.0)
     board = await listing.read(EMPTY_BOARD)
     assert board is not None

@@ -22,7 +22,7 @@ MINOR = 0x80CD8003  # NotHandle
 TWICE = 0x80E01801  # RestartBusiness, twice a day: separated by hand
 
 NEVER = 3600.0
-"""As the interval: only events can bring news."""
+"""As the interval: only events can report a change."""
 
 
 class Watching:

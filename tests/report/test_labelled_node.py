@@ -92,7 +92,7 @@ async def test_two_managers_may_want_the_same(
 async def test_another_node_of_that_name_is_labelled_too(
     state: ApiState, client: KubeClient, nursery: trio.Nursery
 ) -> None:
-    """That it is the one which was labelled is no news, and costs no request."""
+    """If it is the one that was labelled, nothing has changed, and no request is made."""
     wanted = Observable(NodeLabels(labels={"a": "1"}))
 
     def tell(labels: dict[str, str], uid: str | None) -> None:

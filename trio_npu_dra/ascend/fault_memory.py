@@ -99,7 +99,7 @@ class NodeFaults:
         return self._file is None or self._known() == self._saved
 
     def save(self) -> None:
-        """Write the file if there is news for it; a disk that fails is tried again later."""
+        """Write the file if it is out of date; if the disk fails, a later call tries again."""
         if self._file is not None and not self.is_saved:
             known = self._known()
             with self._failure_logged():

@@ -193,7 +193,7 @@ class Listing:
         self._is_initialised, self.retry_at = True, trio.current_time()
 
     def _failed(self, known: Board, error: str) -> Board | None:
-        """The known Board, with the reason why it may lack chips, if there is news in it.
+        """The known Board, with the reason why it may lack chips; None if there is no change.
 
         A chip that was not on the PCI bus at two such times in a row is gone. On a node without
         Ascend hardware there is nothing to list.

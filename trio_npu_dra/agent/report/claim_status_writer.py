@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECONDS: Final = 600.0
 """Until the next try for a claim whose status the API server forbids, and the next look at all: no
-news tell of another root info."""
+event reports that the root info has changed."""
 
 QUIET_SECONDS: Final = 0.2
 """How long no call of the kubelet was answered, at least, when the status of claims is written."""

@@ -1,4 +1,4 @@
-"""Finds news worth an Event where one Board follows another; pure."""
+"""Finds the changes between two Boards that are worth an Event; pure."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def news(
 ) -> tuple[News, ...]:
     """What happened between two Boards.
 
-    A fault is news when its code comes or its level rises, and so is the fault of a chip that is
-    gone. Levels below `SubHealthFault` are not: the vendor prescribes no action for them. RoCE port
-    state is left out: many ports are unplugged on purpose. Faults of a chip that *before* lacks are
-    no news if they began before *since*, in seconds since 1970.
+    A fault is reported when its code appears or its level rises, and so is the fault of a chip that
+    is gone. Levels below `SubHealthFault` are not: the vendor prescribes no action for them. RoCE
+    port state is left out: many ports are unplugged on purpose. Faults of a chip that *before*
+    lacks are not reported if they began before *since*, in seconds since 1970.
     """
     given = tuple(holds)
     devices = names_of_chips(available(after, given))
@@ -71,7 +71,7 @@ def news(
 
 
 def shared_news(claim: SharedClaim, board: Board, holds: Iterable[Hold]) -> News | None:
-    """The news that several pods have a claim.
+    """The Event for a claim that several pods have.
 
     Returns:
         None if several containers at once can open each of its NPUs. They cannot open a partition,
@@ -96,7 +96,7 @@ def shared_news(claim: SharedClaim, board: Board, holds: Iterable[Hold]) -> News
 
 
 def record_news(set_aside: Mapping[str, str]) -> News:
-    """The news that records of holders cannot be read, with the reasons by the holders' UIDs."""
+    """The Event for records of holders that cannot be read; the reasons by the holders' UIDs."""
     advice = (
         ". Their NPUs are kept from other claims until their pods end; `npu-dra doctor` on the "
         "node says what to do"

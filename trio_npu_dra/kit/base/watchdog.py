@@ -1,7 +1,7 @@
 """Finds loops of the daemon that are stuck.
 
-A loop that waits for news may wait for ever; a loop that works on something may not. So it marks
-each step of its work, with a limit, and `overdue` names the steps that are past theirs.
+A loop that waits for an event may wait for ever; a loop that works on something may not. So it
+marks each step of its work, with a limit, and `overdue` names the steps that are past theirs.
 """
 
 from collections.abc import Iterator

@@ -166,7 +166,7 @@ class _Publisher:
                 self._news.set()
 
     async def run(self) -> None:
-        """Reconcile after each piece of news."""
+        """Reconcile after each change."""
         retry = Retry("publishing ResourceSlices", log)
         while True:
             self._news = trio.Event()
