@@ -22,8 +22,8 @@ def _built() -> str:
 
 
 REVISION: Final = _built()
-"""As requirements/revision.py said it at the build: unknown of a source archive, and of a tree that
-is run where it lies; there only `full_version` asks."""
+"""As requirements/revision.py found it at the build: unknown for a source archive, and for a tree
+that is run in place; there only `full_version` asks."""
 
 
 def full_version() -> str:

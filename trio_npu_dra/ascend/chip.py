@@ -69,7 +69,7 @@ def _board_id(dcmi: Dcmi, ref: ChipRef) -> int | None:
 
 
 def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Chip, str]:
-    """The chip with the facts that the library and sysfs have, and the unanswered ones in words.
+    """The chip with the facts that the library and sysfs have, and the unanswered ones as text.
 
     *known* has the last known facts of the chip at this place; they do not apply if the die id
     shows another chip there.
@@ -108,7 +108,7 @@ def describe(dcmi: Dcmi, host: Host, chip: Chip, known: Chip | None) -> tuple[Ch
 
 
 def read_chip_division(dcmi: Dcmi, chip: Chip) -> tuple[Chip, str]:
-    """The chip with its present division (vNPUs, share flag), and the unanswered facts in words.
+    """The chip with its present division (vNPUs, share flag), and the unanswered facts as text.
 
     And with its place in a super pod, which the library may report late.
     """
@@ -120,7 +120,7 @@ def read_chip_division(dcmi: Dcmi, chip: Chip) -> tuple[Chip, str]:
 def read_links(
     dcmi: Dcmi, chip: Chip, others: Iterable[Chip], known: Links
 ) -> tuple[dict[tuple[int, int], Link], str]:
-    """The links between a chip and others of higher physical ids, and the unanswered ones in words.
+    """The links between a chip and others of higher physical ids, and the unanswered ones as text.
 
     A known link stays if the library answers "unknown", which also means that it failed to ask the
     chip (DCMI source).

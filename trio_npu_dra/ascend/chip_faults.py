@@ -214,7 +214,7 @@ class ChipFaults:
         """Whether a code can be the reason for an alarm.
 
         A code that makes the chip unhealthy explains any alarm. A milder code explains an alarm up
-        to the severity of its last event, or up to a major one if no event told a severity.
+        to the severity of its last event, or up to a major one if no event had a severity.
         """
         known = self._memory[code]
         if known.since is None:

@@ -25,7 +25,7 @@ class CodeMemory(BaseModel):
 
     Attributes:
         since: When it began; None if it is not active.
-        text: The library's words for it.
+        text: The library's message for it.
         severity: That of its last event.
         alarm: The worst in the chip's health when the code was last listed; for codes that the
             table does not know.

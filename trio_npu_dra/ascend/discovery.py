@@ -86,7 +86,7 @@ async def discover(
 
 
 def without_cards(host: Host, known: Board, reason: str) -> Board:
-    """The Board of a node whose Ascend driver finds no chip of its own, for a reason in words.
+    """The Board of a node whose Ascend driver finds no chip of its own; *reason* says why.
 
     Known chips stay if they are on the PCI bus: their Ascend driver may be starting.
     """
@@ -121,7 +121,7 @@ class _Silent:
     """Listed cards and chips that do not answer, wholly or in part; warns of each once.
 
     Attributes:
-        lines: One for each, in words.
+        lines: One for each, as text.
         on_bus: PCI addresses of the node's accelerators.
     """
 

@@ -114,7 +114,7 @@ class FaultTable:
         return CodeRules(frequency=self.frequency.get(code), duration=self.duration.get(code))
 
     def level(self, code: int, severity: Severity | None) -> tuple[FaultLevel, str]:
-        """The level of an active code, and the reason in a few words.
+        """The level of an active code, and the reason as a short text.
 
         The severity decides about a code that the table does not know; None counts as the worst.
         """

@@ -16,7 +16,7 @@ class HealthSample:
     """A reading of a chip's health.
 
     Attributes:
-        codes: The active codes with the library's words; None if they cannot be read.
+        codes: The active codes with the library's messages; None if they cannot be read.
         is_full: Whether the chip may have more codes than the library could list.
         severity: The worst alarm in its health.
         gone: The chip does not exist any more.
@@ -52,7 +52,7 @@ class Agreement:
 
     def __init__(self) -> None:
         self._missing: float | None = None  # since when the Ascend driver knows no such chip
-        self._is_gone = False  # whether two readings said so
+        self._is_gone = False  # whether two readings agree on it
         self._once: dict[int, float] = {}  # codes that one reading listed, by when
 
     @property

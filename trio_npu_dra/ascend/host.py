@@ -33,7 +33,7 @@ class Host:
         extra_mounts: Paths of the host that an operator gives to containers with an NPU, each with
             its path in the container.
         unfit: Paths of another kind than they should be, which no container gets.
-        said: What the log has said of its files.
+        said: The messages about its files that have been logged.
     """
 
     host_root: Path = Path("/")

@@ -19,7 +19,7 @@ class _Fact:
     """A fact that no two owners have the same value of.
 
     Attributes:
-        words: For people.
+        words: Its name, for people.
         values: A chip's values of it.
         fields: The chip's fields that go with it.
         owner: Whose it is; the chips of a Duo have one PCI address.

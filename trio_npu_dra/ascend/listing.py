@@ -105,7 +105,7 @@ class Listing:
 
     Attributes:
         retry_at: When to list again if something was missing, on trio's clock.
-        failure: Why the cards could not be listed the last time, in words; empty if they could.
+        failure: Why the cards could not be listed the last time; empty if they could.
         is_ahead: Whether the library has numbers for chips that the last list may lack.
     """
 

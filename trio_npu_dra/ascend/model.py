@@ -68,8 +68,8 @@ class Fault:
     Attributes:
         code: As DCMI reports it; 0 is an alarm that has no code.
         level: How it is to be handled.
-        rule: Why it has this level, in a few words.
-        text: The library's words for the code, empty when it has none.
+        rule: Why it has this level, as a short text.
+        text: The library's message for the code, empty when it has none.
         since: When it was first seen, in seconds since 1970; 0 if unknown.
         is_settled: Whether it has lasted long enough to evict pods.
     """
@@ -123,7 +123,7 @@ class ChipHealth:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Every trouble in words, worst fault first."""
+        """The text of every trouble, worst fault first."""
         return tuple(filter(None, (*map(str, self.faults), self.unmonitored, self.network)))
 
     @property
@@ -346,7 +346,7 @@ class Board:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Why chips or facts may be missing, in words."""
+        """Why chips or facts may be missing, as text."""
         return (
             *self.unanswered,
             *(f"accelerator {address} is not listed" for address in self.unlisted_accelerators),

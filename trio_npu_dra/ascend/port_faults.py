@@ -38,7 +38,7 @@ soon enough for the second reading before `SETTLE_SECONDS`."""
 
 
 def uboe_faults(listed: Sequence[int]) -> dict[int, str]:
-    """The codes that follow from a chip's list of codes, with words.
+    """The codes that follow from a chip's list of codes, with messages.
 
     The Ascend driver lists a code once for each port that has the fault; a chip has two UBoE ports.
     """

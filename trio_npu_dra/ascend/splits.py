@@ -63,7 +63,7 @@ def may_be_cut_by(chip: Chip, found: str | None, template: str) -> bool:
 def why_not_split(
     chip: Chip, *, policy: MultiDiePolicy | None = None, mode: VnpuMode | None = None
 ) -> str:
-    """Why this driver cannot split the chip, in words; empty if it can."""
+    """Why this driver cannot split the chip; empty if it can."""
     if _table_of(chip) is None:
         return f"an {chip.family} cannot be split"
     if chip.memory_bytes is None:

@@ -63,7 +63,7 @@ _LOG: Final = re.compile(r"^[IWEF]\d{4} .*", re.DOTALL | re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of kubectl, which become words for it in `kubectl`."""
+    """The flags of kubectl, gathered in `kubectl` as arguments for it."""
     flags = parser.add_argument_group("passed on to kubectl (see kubectl options)")
     for name, value in _FLAGS.items():
         word = f"--{name}={{}}".format

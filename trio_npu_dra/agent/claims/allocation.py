@@ -81,7 +81,7 @@ def offers_of(
         allocation: The claim's devices.
         pool_name: The pool of this node, for messages.
         by_name: The offers of this node; empty if its chips are not known yet.
-        gaps: Why the offers may lack some, in words.
+        gaps: Why the offers may lack some, as text.
 
     Raises:
         UnknownDevice: This node does not have such a device.

@@ -33,7 +33,7 @@ _EXTRAS = {"completion": "cli"}  # all others need `node`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command: *arguments* are the words after `npu-dra`, else the process's own.
+    """Run the command: *arguments* are those after `npu-dra`, else the process's own.
 
     Returns:
         The exit code (`ExitCode`).

@@ -34,7 +34,7 @@ class FaultReport(_Report):
     code: str  # eight hex digits; zeros are an alarm without a code
     level: str
     rule: str  # why it has this level
-    text: str  # the library's words, empty when it has none
+    text: str  # the library's message, empty when it has none
     since: str  # RFC 3339
 
 
@@ -111,11 +111,11 @@ class HealthReport(_Report):
     # Whether unhealthy NPUs are tainted, or left out; None until the API server has answered.
     taints: bool | None = None
     hung_calls: tuple[HungCallReport, ...] = ()  # oldest first
-    gaps: tuple[str, ...] = ()  # why NPUs or facts may be missing, in words
+    gaps: tuple[str, ...] = ()  # why NPUs or facts may be missing, as text
     npus: tuple[NpuReport, ...] = ()  # by number
     partitioning: PartitioningReport = PartitioningReport()
     resources: tuple[ResourceReport, ...] = ()
-    # Devices that pods have though their resources do not list them any more, in words.
+    # Devices that pods have though their resources do not list them any more, as text.
     unserved: tuple[str, ...] = ()
     # Why NPUs are not yet in the resource or pool to which they belong, by name.
     waiting: dict[str, str] = {}

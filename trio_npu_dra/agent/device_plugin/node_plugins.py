@@ -54,7 +54,7 @@ class NodePlugins:
     # of their devices by physical id (`cdi_file.devices_before`).
     leaving: Observable[Mapping[int, tuple[str, ...]]]
     # Set here: what is served; why chips are not yet where they belong, by name; and whether the
-    # kubelet has said which pods have what, before which no DRA pool can be published.
+    # kubelet has reported which pods have what, before which no DRA pool can be published.
     devices: Observable[DevicesByResource]
     waiting: Observable[Mapping[str, str]]
     pods_known: Observable[bool]

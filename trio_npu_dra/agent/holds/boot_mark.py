@@ -21,7 +21,7 @@ class BootMark:
 
     Args:
         folder: The state folder.
-        boot_id: This boot of the node; empty if it cannot be told.
+        boot_id: This boot of the node; empty if it is unknown.
     """
 
     def __init__(self, folder: Path, boot_id: str) -> None:

@@ -9,7 +9,7 @@ from trio_npu_dra.ascend.partition import Partition
 
 
 class HolderKind(StrEnum):
-    """Kinds of holders, in the API's words."""
+    """Kinds of holders, named as in the API."""
 
     CLAIM = "ResourceClaim"
     POD = "Pod"

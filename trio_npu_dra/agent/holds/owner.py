@@ -1,7 +1,7 @@
 """One owner a node: the instance of the driver that reads and writes its state.
 
 It holds locks from before it reads the records until it has done with its last call. An instance
-that finds them held waits, and is told when the owner is about to end, so that the kubelet knows it
+that finds them held waits, and learns when the owner is about to end, so that the kubelet knows it
 by then (docs/architecture.md, "The life of an instance").
 
 The locks are those of releases that let two instances write. Such a release holds `publisher.lock`

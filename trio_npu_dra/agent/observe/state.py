@@ -35,7 +35,7 @@ NOBODY: Final = ("",) * len(catalog.HOLDER_LABELS)
 INTERVAL_SECONDS: Final = 5.0
 """Between two readings of an NPU's telemetry, however many clients scrape."""
 
-_DEADLINE_SECONDS: Final = 3.0  # for all NPUs: a scrape waits ten seconds if not told otherwise
+_DEADLINE_SECONDS: Final = 3.0  # for all NPUs: a scrape waits ten seconds by default
 
 
 class NpuReadings:

@@ -74,7 +74,7 @@ async def keep_node(
         else:
             retry.recovered()
         task_status.started()
-        task_status = trio.TASK_STATUS_IGNORED  # it is told once
+        task_status = trio.TASK_STATUS_IGNORED  # reported once
         if pause:
             await trio.sleep(pause)
             continue

@@ -1,4 +1,4 @@
-"""The error class of each DCMI return code, and words for the log.
+"""The error class of each DCMI return code, and a text for the log.
 
 Source: the vendor's return-codes.md and dcmi_interface_api.h. Code -8020 is "occupied", although
 several tools print it as "not ready".

@@ -241,7 +241,7 @@ class dcmi_create_vdev_out(ctypes.Structure):
 
 
 class dcmi_event_filter(ctypes.Structure):
-    """Which fault events to be told of; passed by value."""
+    """Which fault events to subscribe to; passed by value."""
 
     _fields_: ClassVar[list[Field]] = [
         ("filter_flag", c_ulonglong),

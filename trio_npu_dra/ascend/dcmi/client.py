@@ -318,7 +318,7 @@ class Dcmi(PartitionCalls, RocePortCalls):
         return tuple(code for code in found if not is_blank(code))
 
     def error_text(self, chip: ChipRef, code: int) -> str:
-        """The vendor's words for a fault code."""
+        """The vendor's message for a fault code."""
         return self._text(f.ERROR_TEXT, chip, code)
 
     def boot_status(self, chip: ChipRef) -> int:

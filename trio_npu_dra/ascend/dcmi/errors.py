@@ -12,7 +12,7 @@ class DcmiError(DriverError):
         code: The return code, negative (DCMI reference, chapter "return codes"); 0 if the call
             succeeded, but its answer cannot be used.
         function: The C function that returned it; empty if none has returned.
-        meaning: The vendor's words for the code, or what happened instead.
+        meaning: The vendor's text for the code, or what happened instead.
     """
 
     def __init__(self, code: int, function: str, meaning: str = "") -> None:

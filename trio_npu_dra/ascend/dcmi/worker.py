@@ -279,7 +279,7 @@ class DcmiWorker:
 
 
 class _Thread:
-    """A daemon thread that runs the jobs it is given until told to leave."""
+    """A daemon thread that runs the jobs it is given until it is stopped."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

@@ -65,7 +65,7 @@ def refusal(
     """The error for an answer that is no success.
 
     Args:
-        asked: The request in words, such as `get nodes/n1`.
+        asked: The request as text, such as `get nodes/n1`.
         status: The HTTP status.
         body: A Status object, or the text of a proxy or a login page.
         headers: The answer's.

@@ -81,7 +81,7 @@ class Transport:
         """Send one request and return its whole answer.
 
         Args:
-            asked: The request in words, for messages.
+            asked: The request as text, for messages.
             method: The HTTP method.
             path: With the query.
             body: JSON; a PATCH applies it.

@@ -110,7 +110,7 @@ async def _list(
 
 
 class _Picture(Generic[K]):
-    """The objects while they change; *asked* is the watch in words, for messages."""
+    """The objects while they change; *asked* is the watch as text, for messages."""
 
     def __init__(self, asked: str, *, is_limited: bool) -> None:
         self._asked = asked

@@ -48,10 +48,10 @@ class CommandLine(argparse.ArgumentParser):
         )
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse the words after the program's name.
+        """Parse the arguments after the program's name.
 
         Raises:
-            SystemExit: They are wrong, which was said, or ask for help or the version.
+            SystemExit: They are wrong, and the error is printed; or ask for help or the version.
         """
         for word in takewhile(lambda word: word != "--", words):
             if word.startswith("--"):  # no value does, but after an =
@@ -63,7 +63,7 @@ class CommandLine(argparse.ArgumentParser):
         return given
 
     def ordered(self, words: Sequence[str]) -> list[str]:
-        """The words with flags first, and last a flag whose value is missing.
+        """The arguments with flags first, and last a flag whose value is missing.
 
         argparse takes no flag between two arguments that may be left out.
         """

@@ -1,4 +1,4 @@
-"""The health of a device, in the kubelet's words."""
+"""The health of a device, with the kubelet's names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class HealthState(Enum):
-    """The states of the kubelet's device health API, with the words of a pod's status."""
+    """The states of the kubelet's device health API, with the values of a pod's status."""
 
     UNKNOWN = "Unknown"
     HEALTHY = "Healthy"

@@ -62,7 +62,7 @@ class ThreadedStream(io.TextIOBase):
         descriptor: Where to; it stays open.
 
     Attributes:
-        words: The line that says how many lines were dropped.
+        words: Makes the line that says how many lines were dropped.
     """
 
     def __init__(self, descriptor: int) -> None:

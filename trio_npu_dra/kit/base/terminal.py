@@ -61,7 +61,7 @@ def say(*lines: str, stream: TextIO | None = None) -> None:
 
 
 def write(text: str, stream: TextIO | None = None) -> None:
-    """Print a text as it is: one that our own words style, or that is for a shell.
+    """Print a text as it is: one that we styled, or that is for a shell.
 
     Raises:
         ReaderGone: Nobody reads it any more.
@@ -76,7 +76,7 @@ def write(text: str, stream: TextIO | None = None) -> None:
 
 
 def exit_status(program: str, run: Callable[[], int | None]) -> int:
-    """Run a program: its exit status, or that of a `DriverError`, which is said in one line."""
+    """Run a program: its exit status, or that of a `DriverError`, which is printed in one line."""
     status: int | None = ExitCode.FAILED
     try:
         status = run()

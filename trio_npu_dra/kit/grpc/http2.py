@@ -61,7 +61,7 @@ class Connection:
     Attributes:
         h2: The protocol.
         calls: Those that have begun and not ended, by the number of their stream.
-        is_open: Whether neither side has said goodbye.
+        is_open: Whether neither side has ended the connection.
     """
 
     def __init__(self, peer: socket.socket, *, is_client: bool) -> None:
@@ -78,12 +78,12 @@ class Connection:
 
     @property
     def has_room(self) -> bool:
-        """Whether the peer has said that one more call of ours may begin."""
+        """Whether the peer allows one more call of ours."""
         most = self.h2.remote_settings.max_concurrent_streams
         return self._has_settings and self.h2.open_outbound_streams < most
 
     async def receive(self) -> list[h2.events.Event]:
-        """What the peer does next; nothing once it has hung up or said goodbye.
+        """What the peer does next; nothing once it has hung up or sent GOAWAY.
 
         Raises:
             Exception: It has sent what is no HTTP/2; h2 raises many types.

@@ -27,7 +27,7 @@ SERVICES = ("", "liveness", READINESS)
 """What a probe may ask for; the first two, as in other DRA drivers, mean the same."""
 
 CALL_SECONDS = 0.9
-"""For each of the two calls; a probe waits one second if not told otherwise."""
+"""For each of the two calls; a probe waits one second by default."""
 
 Probe: TypeAlias = Callable[[], Awaitable[tuple[str, ...]]]
 """Returns what is wrong, a line each; nothing when all is well."""

@@ -1,7 +1,7 @@
 """Server-side apply of the stand-in API server: who wrote which label, datum or device's status.
 
 The real one keeps that for every field; the driver applies these maps and lists alone. Conflicts
-are not told: the driver always takes over what it applies.
+are not reported: the driver always takes over what it applies.
 """
 
 from __future__ import annotations

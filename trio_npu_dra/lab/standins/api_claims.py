@@ -19,7 +19,7 @@ _DATA_BYTES = 10 << 10
 
 
 def admit_claim(obj: Wire, old: Wire | None) -> None:
-    """Drop what was said of devices that are not allocated any more, and validate the rest.
+    """Drop the status of devices that are not allocated any more, and validate the rest.
 
     Args:
         obj: What was sent; changed in place.

@@ -1,6 +1,6 @@
 """Validation and defaulting of the stand-in API server, as far as this driver can run into them.
 
-Fields and words are those of the real API server: the conformance scenarios check both.
+Fields and messages are those of the real API server: the conformance scenarios check both.
 """
 
 from __future__ import annotations

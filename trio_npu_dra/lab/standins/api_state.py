@@ -253,7 +253,7 @@ class ApiState:
             labels: A selector of labels, by equality alone.
             namespace: Theirs; all namespaces without it.
             limit: Objects in one page; 0 for no pages.
-            more: Where this page begins, as the page before said. Unlike the API server, it shows
+            more: Where this page begins, from the page before. Unlike the API server, it shows
                 objects as they are now, not as they were for the first page.
         """
         stored, wanted = self._objects[plural], terms(plural, selector, labels, namespace)

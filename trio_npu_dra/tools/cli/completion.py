@@ -1,4 +1,4 @@
-"""`npu-dra completion`: lets a shell complete `npu-dra`; also finds the words that it offers."""
+"""`npu-dra completion`: lets a shell complete `npu-dra`; also finds the candidates for it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def answer(
     """Give candidates to the shell that has started `npu-dra` for them, and end the process.
 
     Its variables `COMP_LINE` and `COMP_POINT` say what is on its command line. Behind one of the
-    *commands* the parser of this command knows the words.
+    *commands* the parser of this command knows the candidates.
     """
     words = split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3]
     if len(words) > 1 and words[1] in commands:

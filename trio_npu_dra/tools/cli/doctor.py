@@ -81,7 +81,7 @@ async def _examine(settings: MeetingSettings) -> tuple[Check, ...]:
 def _node_name(settings: MeetingSettings) -> str | None:
     try:
         return settings.node_name or host_node_name()
-    except ConfigError:  # the API server is not asked then, which is said
+    except ConfigError:  # the API server is not asked then, and the output says so
         return None
 
 

@@ -1,6 +1,6 @@
 """The node drawn as SVG: NUMA nodes, PCIe roots, cards, HCCS domains, health, and holders.
 
-The same topology gives the same text. Every fact is in words too, never in colour alone, and the
+The same topology gives the same text. Every fact is in text too, never in colour alone, and the
 picture has a title and a description for people who cannot see it. Its colours follow the viewer's
 light or dark mode.
 """
@@ -212,7 +212,7 @@ class _Canvas:
             self._draw_trunk(number, rails[number], f"{ring}: {len(members)} NPUs")
 
     def text(self, x: int, y: int, words: str, *, kind: str = "", end: int | None = None) -> None:
-        """Words from *x* on, or up to *end*."""
+        """Text from *x* on, or up to *end*."""
         style = f' class="{kind}"' if kind else ""
         place = f'x="{x}"' if end is None else f'x="{end}" text-anchor="end"'
         self.lines.append(f'<text {place} y="{y}"{style}>{_escaped(words)}</text>')
@@ -330,6 +330,6 @@ def _footer(topology: Topology) -> Iterator[str]:
 
 
 def _escaped(words: str) -> str:
-    """Words as XML has them; what XML cannot have is a replacement character."""
+    """Text escaped for XML; what XML cannot have is a replacement character."""
     allowed = (one if one >= " " and one not in "\ufffe\uffff" else "\ufffd" for one in words)
     return escape("".join(allowed))

@@ -220,7 +220,7 @@ def _table(board: Board, settings: NodeSettings) -> tuple[str, ...]:
 
 
 def _elsewhere(board: Board, selection: Selection) -> dict[str, list[str]]:
-    """What is said of chips that are for resources, by their names."""
+    """The texts about chips that are for resources, by chip name."""
     found = {}
     for chip in board.chips:
         resource, shares = selection.resource_of(chip), selection.shares_of(chip)

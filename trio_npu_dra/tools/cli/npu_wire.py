@@ -216,7 +216,7 @@ def _events(events: Iterable[Event]) -> list[Wire]:
 
 
 def _plain(value: Any) -> Any:
-    """What is said as codes and facts, and these in the types of JSON."""
+    """Messages as codes and facts, and these in the types of JSON."""
     found = value
     match value:
         case Said():

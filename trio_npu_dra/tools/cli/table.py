@@ -1,4 +1,4 @@
-"""Lines for people, whose words get their styles where they are made; and tables of such lines."""
+"""Lines for people, styled where they are made; and tables of such lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Style(StrEnum):
-    """What a style says, and how it looks, in the words of rich."""
+    """What a style says, and how it looks, as rich names it."""
 
     GOOD = "green"
     WARNING = "yellow"
@@ -18,7 +18,7 @@ class Style(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Styled:
-    """Words with a style."""
+    """Text with a style."""
 
     text: str
     style: Style
@@ -30,12 +30,12 @@ Line = str | tuple[Part, ...]
 
 
 def parts(line: Line) -> tuple[Part, ...]:
-    """The words of a line, for a line that has them and more."""
+    """The parts of a line; a plain text is its only part."""
     return (line,) if isinstance(line, str) else line
 
 
 def with_styles(line: Line) -> Iterator[tuple[str, str]]:
-    """The words of a line, each with its style; empty for none."""
+    """The parts of a line, each with its style; empty for none."""
     for part in parts(line):
         yield (part, "") if isinstance(part, str) else (part.text, part.style)
 

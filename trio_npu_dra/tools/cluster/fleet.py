@@ -63,7 +63,7 @@ class DeviceRow:
     addresses: tuple[str, ...] = ()
 
     def attribute(self, name: str) -> str:
-        """An attribute in words; `-` if the device has none of that name."""
+        """An attribute as text; `-` if the device has none of that name."""
         found = self.device.attributes.get(name)
         return "-" if found is None or found.value is None else str(found.value)
 
@@ -82,7 +82,7 @@ class DeviceRow:
 
     @property
     def taints(self) -> tuple[str, ...]:
-        """All its taints in words."""
+        """All its taints as text."""
         return tuple(map(taint_words, self.device.taints))
 
     @property

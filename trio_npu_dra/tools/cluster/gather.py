@@ -56,7 +56,7 @@ async def read_cluster(client: KubeClient, kind: str, about: ObjectMeta) -> Clus
     """All that an explanation weighs, with the Events of the explained object.
 
     Raises:
-        KubeError: Slices, claims or classes cannot be read; without them nothing can be said.
+        KubeError: Slices, claims or classes cannot be read; without them there is no answer.
     """
     devices, _ = await read_devices(client)
     classes = await _all(client, DeviceClass)

@@ -1,4 +1,4 @@
-"""What is said about a cluster: a text for people that has a code and facts for programs.
+"""Messages about a cluster: a text for people, with its code and facts for programs.
 
 `kubectl npu -o json` has the codes and facts, which docs/reference/kubectl-npu.md lists as stable.
 The facts are named as there.

@@ -43,7 +43,7 @@ async def look(worker: DcmiWorker, dcmi: Dcmi, host: Host, board: Board) -> Addr
     problems = {}
     for chip in board.chips:
         if chip.network is not None:
-            with suppress(DcmiError):  # what else is wrong with the chip is said elsewhere
+            with suppress(DcmiError):  # other checks report what else is wrong with the chip
                 if problem := await read_network(worker, dcmi, chip.ref):
                     problems[chip.name] = problem
     try:

@@ -62,7 +62,7 @@ def _problems(socket: Path | None, gates_off: Iterable[str], version: str) -> It
 
 
 def runtime_endpoints(places: Places) -> list[str]:
-    """The sockets of the container runtimes that kubelets of this node were told to use."""
+    """The sockets of the container runtimes that kubelets of this node are configured to use."""
     flags = [
         program.flag("--container-runtime-endpoint") for program in programs(places, "kubelet")
     ]

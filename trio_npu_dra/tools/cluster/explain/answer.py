@@ -110,7 +110,7 @@ class GivenDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimReport:
-    """What is said about one claim.
+    """The report about one claim.
 
     Attributes:
         claim: The claim.
@@ -147,7 +147,7 @@ class Explanation:
         claims: Its claims.
         nodes: What each node says: its name, and why not; None if nothing is in the way.
         helps: What would help, each by itself.
-        events: What Kubernetes and drivers have said about it lately, the newest last.
+        events: The latest Events of Kubernetes and drivers about it, the newest last.
         doubts: What was not weighed.
     """
 
@@ -475,7 +475,7 @@ def _report(claim: Claim, view: ClusterView) -> ClaimReport:
 
 
 def _latest_events(view: ClusterView) -> tuple[Event, ...]:
-    """What was said lately, the newest last."""
+    """The latest Events, the newest last."""
     return tuple(sorted(view.events, key=lambda event: event.when)[-5:])
 
 

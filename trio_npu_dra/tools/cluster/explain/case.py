@@ -492,7 +492,7 @@ def obstacles(
     usage: Mapping[str, Amounts] | None,
     from_devices: frozenset[str],
 ) -> Iterator[Said]:
-    """What keeps the pod from a node, said of the node.
+    """What keeps the pod from a node, as texts about the node.
 
     *usage* is what pods have of each node, *from_devices* the resources that this node gives
     through DeviceClasses.

@@ -24,7 +24,7 @@ class Loss:
     """Devices that a step removes, for one reason.
 
     Attributes:
-        why: Said of the devices: `have memCapacity 32Gi`.
+        why: A text about the devices: `have memCapacity 32Gi`.
         devices: Which.
     """
 
@@ -37,7 +37,7 @@ class FunnelStep:
     """A step, and what is left after it.
 
     Attributes:
-        words: Said of the devices that are left: `match the class npu.huawei.com`.
+        words: A text about the devices that are left: `match the class npu.huawei.com`.
         left: How many there are.
         most: How many of them one node can have.
         enough: Whether some node can still have what the request wants.
@@ -54,7 +54,7 @@ class FunnelStep:
 
     @property
     def counting(self) -> str:
-        """The words, with a verb that agrees with the number of devices that are left."""
+        """The text, with a verb that agrees with the number of devices that are left."""
         verb, _, rest = self.words.partition(" ")
         if self.left > 1:
             return self.words
@@ -159,7 +159,7 @@ def _step(
 def _tests(
     wanted: Wanted, case: Case, seen_by: dict[DeviceId, list[str]]
 ) -> Iterator[tuple[Said, bool, _Test]]:
-    """The steps: words, whether the step is about what may change, and the test."""
+    """The steps: text, whether the step is about what may change, and the test."""
     for cel in wanted.class_selectors:
         name = wanted.class_name
         words = Said(f"are of class {name}", Step.CLASS, deviceClass=name)
@@ -249,7 +249,7 @@ def _taints(wanted: Wanted, placed: PlacedDevice) -> Said | None:
 
 
 def _owners(held: Iterable[Allotment]) -> dict[str, Allotment]:
-    """Those that keep a device from others, by their words, in order."""
+    """Those that keep a device from others, by their texts, in order."""
     owners = (one for one in held if not one.result.admin_access)
     return {one.words: one for one in sorted(owners, key=lambda one: one.words)}
 
