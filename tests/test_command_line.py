@@ -1,4 +1,4 @@
-"""What people are told about a wrong command line, and how programs end."""
+"""The messages about a wrong command line, and how programs end."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_wrong_command_line_is_one_line(
 def test_an_error_is_a_line_and_an_exit_code(
     error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the caller gave wrongly is told from what failed."""
+    """What the caller gave wrongly is distinguished from what failed."""
 
     def fail() -> None:
         raise error

@@ -112,7 +112,7 @@ def test_node_agent_reads_no_secret() -> None:
 
 
 def test_no_container_leaves_a_file_in_a_folder_of_the_node() -> None:
-    """The file of its last words, which is in /dev by default, is in none of its mounts."""
+    """The termination message file, which is in /dev by default, is in none of its mounts."""
     base, board = pod_spec(load("base")), pod_spec(load("overlays/simulator"))
     containers = [*base["containers"], *board["initContainers"]]
     assert len(containers) == 2

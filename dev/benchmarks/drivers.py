@@ -24,7 +24,7 @@ class Command:
 
     Attributes:
         name: What tables call it.
-        words: Program and arguments, without the flags that `Driver.start` adds.
+        words: The command: program and arguments, without the flags that `Driver.start` adds.
         is_in_pod: Whether it finds the API server as in a pod, and needs no kubeconfig.
     """
 

@@ -59,7 +59,7 @@ class Image:
         return self.root / "usr/local/share/trio-npu-dra/simulator"
 
     def command(self, *argv: str) -> tuple[str, ...]:
-        """The words that start one of its programs, in the process that executes them."""
+        """The command that starts one of its programs, in the process that executes it."""
         mounts = f"--mount=/proc/{self.mounts.process.pid}/ns/mnt"
         return (
             *("nsenter", mounts, "--", "env", "-i", *self.environment),

@@ -73,7 +73,7 @@ def wait_until(
 
     Args:
         look: returns a true value once the condition holds.
-        what: the condition in words, for the error: "pod npu-test-pod Running".
+        what: the condition as text, for the error: "pod npu-test-pod Running".
         timeout: seconds to wait.
         every: seconds between two looks.
 

@@ -78,7 +78,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How a part of the run went; in words, and `seconds` since the run began."""
+    """How a part of the run went, as text, and `seconds` since the run began."""
 
     title: str
     word: str

@@ -1,4 +1,4 @@
-"""Opaque configs, and the words in which the driver refuses each.
+"""Opaque configs, and the message with which the driver refuses each.
 
 The policy of the API server refuses the same configs, and names the field.
 """

@@ -180,7 +180,7 @@ def differing(said: dict[str, Explanation], done: dict[str, Outcome | None]) -> 
 
 
 def outcomes(api: ApiServer, said: dict[str, Explanation]) -> dict[str, Outcome | None]:
-    """What has become of the pods, once all is as it was said, or nothing changes any more."""
+    """What has become of the pods, once all is as predicted, or nothing changes any more."""
     end = time.monotonic() + 60
     while True:
         pods = {

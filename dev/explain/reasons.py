@@ -39,10 +39,10 @@ class Reason:
     """A reason to wait.
 
     Attributes:
-        title: In a few words.
+        title: A short text.
         objects: The cluster, without the pod.
         pod: The pod `train` that waits.
-        outcome: What is said.
+        outcome: That of the explanation.
         since: The first Kubernetes version with the features that it needs.
     """
 
@@ -53,7 +53,7 @@ class Reason:
     since: str = "1.34"
 
     def explained(self) -> Explanation:
-        """What is said about the pod."""
+        """The explanation of the pod."""
         made = [one for one in self.objects if one["kind"] == "DeviceClass"]
         classes = made or [class_()]
         others = [one for one in self.objects if one["kind"] != "DeviceClass"]

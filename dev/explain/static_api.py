@@ -37,7 +37,7 @@ class StaticApi:
         forbidden: Plurals that may not be read.
         watched: Counts the watches of claims that have begun.
         changed: Each release tells one watch of claims of a change.
-        changed_slice: With it, watches of slices are counted and told of it instead.
+        changed_slice: With it, watches of slices are counted and get it as a change instead.
         ended: Set when the server ends.
         asked: Verb and plural of all requests.
     """

@@ -41,7 +41,7 @@ LABEL = "io.github.trio-npu-dra"
 def answering() -> str:
     """The program of this machine's containers, empty if none answers.
 
-    It is docker, or the one that kind is told to take.
+    It is docker, or the one that kind is configured to use.
     """
     program = os.environ.get("KIND_EXPERIMENTAL_PROVIDER", "docker")
     try:
@@ -186,7 +186,7 @@ class Engine:
         return True
 
     def build(self, *words: str | Path, tag: str, stdin: str | None = None) -> None:
-        """Build an image; `words` are those of the command."""
+        """Build an image; `words` are the command's arguments."""
         label = f"--label={LABEL}=1"
         self.ask("build", label, "--tag", tag, *words, stdin=stdin, timeout=1800)
 

@@ -135,7 +135,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _about(field: str, shown: Flag) -> str:
-    """A flag: what it does, what it takes, its default and variable, and where more is said."""
+    """A flag: what it does, what it takes, its default and variable, and where to read more."""
     if shown.choices:
         takes = ", ".join(f"`{choice}`" for choice in shown.choices)
     else:

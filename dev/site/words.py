@@ -27,7 +27,7 @@ FLAGS: Final = {
     "sharing": "[Share an NPU](../guides/share.md#shares-that-the-scheduler-counts)",
     "taint_effect": "[Fault levels and taints](taints.md)",
 }
-"""Where more is said about a flag, by its field."""
+"""Where to read more about a flag, by its field."""
 
 COMPLETION: Final = """\
 ## Completion

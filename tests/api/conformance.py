@@ -132,7 +132,7 @@ async def a_path_that_is_not_served_is_no_missing_object(client: KubeClient) -> 
 
 
 async def an_invalid_slice_is_refused_with_the_field(client: KubeClient) -> None:
-    """The words of the API server's validation reach the caller."""
+    """The message of the API server's validation reaches the caller."""
     for devices, words in invalid(await client.minor_version()):
         with pytest.raises(Invalid, match=re.escape(words)):
             await client.create(slice_of(new_driver(), *devices))

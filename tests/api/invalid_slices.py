@@ -1,4 +1,4 @@
-"""Devices that a slice cannot have, with the field and words of a real API server's refusal."""
+"""Devices that a slice cannot have, with the field and message of a real API server's refusal."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _OF_34 = {
         "spec.devices[0].attributes[x]: Required value: exactly one value must be specified"
     ),
 }
-"""Words that 1.34 has instead."""
+"""Messages that 1.34 has instead."""
 
 
 def invalid(minor: int) -> tuple[Refused, ...]:

@@ -37,7 +37,7 @@ STATUSES = {
 async def test_each_status_becomes_its_error(
     expected: type[KubeError], client: KubeClient, state: ApiState
 ) -> None:
-    """The error's type follows the status, its words name the request and the server's reason."""
+    """The error's type follows the status; its message names the request and the reason."""
     for status in STATUSES[expected]:
         state.fail_next(status=status)
         with pytest.raises(KubeError, match=rf"get nodes node-1: injected status {status}") as one:
@@ -91,7 +91,7 @@ async def test_a_silent_server_is_unavailable(credentials: Credentials, state: A
 
 
 async def test_a_server_that_refuses_connections_is_said_to() -> None:
-    """With its address, in the words of the system, of a request and of a watch."""
+    """With its address and the system's message, for a request and for a watch."""
     with socket.socket() as bound:  # and does not listen
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"

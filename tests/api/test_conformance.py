@@ -45,7 +45,7 @@ async def test_standin_conforms(
     state: ApiState,
     nursery: trio.Nursery,
 ) -> None:
-    """Each scenario holds; those without newer features hold for 1.34 too, with its own words."""
+    """Each scenario holds; those without newer features hold for 1.34, with its own messages."""
     state.kubernetes = kubernetes
     if scenario not in AS_ADMINISTRATOR:
         state.rights = {

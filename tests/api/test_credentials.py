@@ -220,7 +220,7 @@ def test_a_token_file_wins_over_a_token(pki: Path, tmp_path: Path) -> None:
 def test_a_server_is_an_address_or_an_error(
     server: str, base_url: str, pki: Path, tmp_path: Path
 ) -> None:
-    """As client-go takes it; what cannot be asked for is said at the start."""
+    """As client-go takes it; what cannot be asked for is an error at the start."""
     if base_url.startswith("https://"):
         assert agent(tmp_path, pki / "ca.crt", server).base_url == base_url
         return

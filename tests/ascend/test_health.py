@@ -72,7 +72,7 @@ async def test_a_booting_chip_is_not_monitored(
     boot_code: int,
     phase: str,
 ) -> None:
-    """Not ready is no verdict; the words say how far the chip is, if the boot status does."""
+    """Not ready is no verdict; the message says how far the chip is, if the boot status does."""
     control.set_booting(1)
     control.set_return_code(BOOT_STATUS, boot_code, 1)
     assert await read_chip(worker, dcmi, CHIP) == HealthSample(
@@ -140,7 +140,7 @@ async def test_a_code_without_words_is_read_all_the_same(
 async def test_a_roce_port_has_its_own_problem(
     worker: DcmiWorker, dcmi: Dcmi, control: BoardControl, status: int, words: str
 ) -> None:
-    """None while it works or is being set up; in words otherwise."""
+    """None while it works or is being set up; a message otherwise."""
     control.set_network_health(1, status)
     problem = await read_network(worker, dcmi, CHIP)
     assert problem.endswith(words)

@@ -24,7 +24,7 @@ from trio_npu_dra.lab.simulator import BoardControl, SimulatedBoard, load_profil
 AI_CORES, AI_CPUS, HBM_BANDWIDTH, VECTOR_CORES = 2, 3, 10, 12
 NOT_SUPPORT, NOT_READY, INNER = -8255, -8012, -8005
 EVERY = ("temperature", "power_info", "utilization_rate", "hbm_info", "ecc_info", "info")
-"""What a 910B is asked, without the words that all functions have in common."""
+"""What a 910B is asked, without the parts that all names of functions have in common."""
 
 
 class Calls:

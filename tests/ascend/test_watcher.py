@@ -31,7 +31,7 @@ from trio_npu_dra.lab.simulator import BoardControl, Severity
 async def test_a_fault_and_its_end_reach_the_board(
     watching: Watching, control: BoardControl, *, has_events: bool
 ) -> None:
-    """By events and by polling: the same Boards, each fault with level and the vendor's words."""
+    """By events and by polling: the same Boards, each fault with level and the vendor's message."""
     if has_events:
         watching.interval = NEVER
     else:

@@ -137,7 +137,7 @@ class Chips:
         return {int(path.name): path.read_text() for path in self._files(node)}
 
     async def processes(self, node: str) -> tuple[int, ...]:
-        """None is told."""
+        """They are never known."""
         raise DevicesUnknown(f"{node} does not tell")
 
     def place_of(self, chip: Chip) -> str | None:

@@ -24,7 +24,7 @@ class FlagFiles(ShareFlags):
         used_by: The processes on chips, by physical id.
         faults: What goes wrong next when a flag is changed.
         changes: What was changed, by physical id, in order.
-        idle: How many of the next changes change nothing, and are said to have worked.
+        idle: How many of the next changes change nothing, and report success.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""Steps for tests: each makes a file for a claim and removes it, and fails when it is told to."""
+"""Steps for tests: each makes a file for a claim and removes it, and fails on request."""
 
 from __future__ import annotations
 

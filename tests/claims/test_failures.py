@@ -1,4 +1,4 @@
-"""Disks, folders and clocks that fail cost claims as little as they can, and it is said."""
+"""Disks, folders and clocks that fail cost claims as little as they can, and are reported."""
 
 import os
 import stat

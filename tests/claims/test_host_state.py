@@ -294,7 +294,7 @@ def variable(host: Host, name: str, *devices: HeldDevice) -> str | None:
 
 
 def topology(host: Host, *devices: HeldDevice) -> str | None:
-    """The path that HCCL is told."""
+    """The path that HCCL gets."""
     return variable(host, "HCCL_TOPO_FILE_PATH", *devices)
 
 

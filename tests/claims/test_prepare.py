@@ -59,7 +59,7 @@ async def test_an_unknown_claim_is_unprepared_already(node: NodeOnDisk) -> None:
 
 
 async def test_an_empty_call_has_an_empty_answer(node: NodeOnDisk) -> None:
-    """For both; it is a probe's, and not told."""
+    """For both; it is a probe's, and not reported."""
     calls: list[CallAnswered] = []
     claims = node.start(on_call=calls.append)
 

@@ -111,7 +111,7 @@ async def test_a_repair_that_fails_is_said_once_and_tried_on(
     caplog: pytest.LogCaptureFixture,
     autojump_clock: MockClock,
 ) -> None:
-    """With the claim and the reason; by then a call that tries on has said it or given up."""
+    """With the claim and the reason; by then a call that tries on has reported it or given up."""
     del autojump_clock
     await leave(driver, "undoing")
     faults: list[DriverError] = [Busy(-8020, "destroy")] * 12

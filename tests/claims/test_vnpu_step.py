@@ -282,7 +282,7 @@ async def test_a_partition_whose_id_another_one_has_is_cut_again_under_another_i
 async def test_a_partition_without_a_device_node_is_its_claims_error_until_there_is_one(
     cut: CutNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is neither cut again nor shown to runtimes, and is said to be lost once."""
+    """It is neither cut again nor shown to runtimes, and is reported as lost once."""
     driver = await cut.prepared()
     before = cut.templates()
     (vnpu,) = before

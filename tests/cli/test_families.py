@@ -42,7 +42,7 @@ def test_each_profile_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("key", BOARDS)
 def test_each_fact_has_a_source_or_is_invented(key: str) -> None:
-    """Not both, and nothing is said of facts that the table does not have."""
+    """Not both, and none is named for facts that the table does not have."""
     wanted, sources, invented = table_of(key)
     assert wanted.keys() <= {*USUAL, *sources, *invented}
     assert {*sources, *invented} <= wanted.keys()

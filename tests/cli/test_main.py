@@ -116,7 +116,7 @@ def test_inspect_shows_the_taints_of_a_unhealthy_npu(
 
 
 def test_inspect_shows_modules_and_what_is_not_offered() -> None:
-    """Why it is not, is said below."""
+    """The reason stands below the table."""
     board = a3(die(0), die(1), die(2), die(3, vnpus=[148]))
 
     rows = _table(board, Settings(node_name="master"))

@@ -134,7 +134,7 @@ def parsed(drawing: str) -> ET.Element:
 
 
 def texts(drawing: str) -> list[str]:
-    """All words that are drawn."""
+    """All text that is drawn."""
     return [text.text or "" for text in parsed(drawing).iter(f"{SVG}text")]
 
 

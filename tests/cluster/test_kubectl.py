@@ -119,7 +119,7 @@ async def test_nothing_is_left(
 def test_a_refusal_is_one_line(
     words: str, status: int, said: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """In the words of the API server or of kubectl, without its log."""
+    """With the message of the API server or of kubectl, without its log."""
     assert main(["list", words]) == status
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith(f"kubectl npu: {said}")

@@ -1,4 +1,4 @@
-"""Configs are refused in words that tell what to change."""
+"""Configs are refused with messages that say what to change."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ async def test_an_allocation_waits_for_the_last_pods_processes(
 async def test_what_a_process_goes_on_using_is_refused(
     node: NodeOnDisk, autojump_clock: MockClock
 ) -> None:
-    """Its pod is told; other pods get their devices."""
+    """Its pod gets the message; other pods get their devices."""
     del autojump_clock
     instance = Instance(node, Kubelet(busy={"/dev/davinci1"}))
     with pytest.raises(AllocationRefused, match=r"^npu-1 is still in use after 5 s: "):

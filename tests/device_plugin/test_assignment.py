@@ -55,7 +55,7 @@ QUARTER_ID, HALF_ID = "Ascend910-5c.1cpu.8g-100-0", "Ascend910-10c.3cpu.16g-101-
 
 
 def of_claim(number: int, *, kind: HolderKind = HolderKind.CLAIM, **facts: Any) -> Hold:
-    """A hold on a chip: a claim's, unless told."""
+    """A hold on a chip: a claim's, unless given."""
     one = hold(f"{kind}-{number}", number, device=f"npu-{number}", **facts)
     return one._replace(holder=one.holder._replace(kind=kind))
 

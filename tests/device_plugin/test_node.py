@@ -241,7 +241,7 @@ async def test_an_instance_owns_the_node_until_its_resources_have_ended(
 async def test_dies_that_are_shared_together_are_whole(
     folder: Path, simulator: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The operator is told what to do."""
+    """The message says what the operator can do."""
     board = load_profile("a3-16")
     changes: dict[str, Any] = {"device_plugin": "0-1", "device_plugin_shares": 4}
     async with (

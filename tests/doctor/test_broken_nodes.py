@@ -89,7 +89,7 @@ def test_ascend_runtime_is_the_default_and_cdi_is_off(healthy: Node) -> None:
 
 
 def test_another_dra_driver_has_the_same_name(healthy: Node) -> None:
-    """Its registration belongs to no instance of this driver; other names are told too."""
+    """Its registration belongs to no instance of this driver; other names are reported too."""
     places = healthy.places
     healthy.listen(places.registrations / f"{DRIVER}-reg.sock")
     healthy.listen(places.registrations / "ascend.project-hami.io-reg.sock")
@@ -259,7 +259,7 @@ def test_what_containers_need_is_missing(healthy: Node, gone: str, said: str) ->
 
 
 def test_paths_of_the_wrong_kind_are_named(healthy: Node) -> None:
-    """As a container runtime leaves them that was told to mount a missing file."""
+    """As a container runtime leaves them when a file that it should mount is missing."""
     for path in ("usr/local/bin/npu-smi", "etc/hccn.conf"):
         (healthy.root / path).unlink(missing_ok=True)
         (healthy.root / path).mkdir(parents=True)
@@ -284,7 +284,7 @@ def test_npus_were_cut_and_shared_by_hand(healthy: Node) -> None:
 
 
 def test_what_this_driver_did_to_npus_is_no_finding(healthy: Node) -> None:
-    """Nor a policy of the node, which is told."""
+    """Nor a policy of the node, which is reported."""
     chips = {"version": 1, "chips": ["/dev/davinci2", "other"]}
     board = a3(replace(die(2), uuid=None, device_share=True), die(5, vnpus=(140, 141)))
     (healthy.places.state / "share-flags.json").write_text(json.dumps(chips))

@@ -216,7 +216,7 @@ class Space:
             assert len(self.seen_npus(after["metadata"]["name"])) == npus
 
     def wait_event(self, pod: str, *words: str) -> str:
-        """Wait for an event of a pod that has all those words; returns it."""
+        """Wait for an event of a pod that has all those texts; returns it."""
 
         def look() -> str | None:
             events = self.cluster.pod_events(pod, namespace=self.name)

@@ -41,7 +41,7 @@ def test_the_dashboards_queries_are_well_formed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
 def test_alert_fires_in_time_and_not_otherwise(case: Case, rules: Path) -> None:
-    """It fires in its minute, once, with its labels and words; the quiet series raise no alert."""
+    """It fires in its minute, once, with its labels and texts; the quiet series raise no alert."""
     never = [at(case, minute) for minute in range(0, LATE, 5)]
     groups = [
         group(
@@ -71,7 +71,7 @@ def at(case: Case, minute: int, *firing: dict[str, Any]) -> dict[str, Any]:
 
 
 def firing(case: Case) -> dict[str, Any]:
-    """The alert with its words as people get them."""
+    """The alert with its texts as people get them."""
     rule = alerts()[case.alert]
     return {
         "exp_labels": {**rule["labels"], **case.labels},

@@ -96,7 +96,7 @@ def without_the_right(driver: Driver) -> Iterator[None]:
 def test_without_the_right_pods_start_as_fast(
     driver: Driver, space: Space, notes: list[str]
 ) -> None:
-    """It is said once, in the log, by doctor and by a metric; a start with the right makes up."""
+    """Log, doctor and a metric report it once; a start with the right makes up for it."""
 
     def started(name: str) -> str:
         space.start(name)
@@ -133,7 +133,7 @@ Change = Callable[[Object], Object]
 
 
 def with_said(driver: str, text: str = "other") -> Change:
-    """Something is said of that driver's devices."""
+    """Give that driver's devices a status."""
 
     def change(status: Object) -> Object:
         others = [one for one in status.get("devices", []) if one["driver"] != driver]
@@ -176,7 +176,7 @@ def change_status(server: ApiServer, space: Space, name: str, change: Change) ->
 
 @pytest.fixture
 def both(driver: Driver, space: Space) -> Iterator[Space]:
-    """Claim `own` has an NPU and a NIC of another driver; both drivers have said something."""
+    """Claim `own` has an NPU and a NIC of another driver; both drivers have written a status."""
     root = {"nic-0": "pci0000:00"}
     nic = {"name": "nic", "exactly": {"deviceClassName": nics.NAME}}
     with nics.running(driver.cluster, driver.node, root):

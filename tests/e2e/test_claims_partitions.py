@@ -118,7 +118,7 @@ def still(space: Space) -> list[str]:
 
 
 def has_no_room(pod: Object) -> bool:
-    """Whether the scheduler has said that a pod has to wait."""
+    """Whether the scheduler has reported that a pod has to wait."""
     return any(
         each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable"
         for each in pod["status"].get("conditions", [])

@@ -179,6 +179,6 @@ def start_pod(space: Space, name: str) -> Object:
 
 
 def prepared_ms(driver: Driver, space: Space) -> list[str]:
-    """How long the claims of a namespace took to prepare, in the driver's words."""
+    """How long the claims of a namespace took to prepare, as the driver reports it."""
     lines = [line for line in driver.log().splitlines() if '"claim prepared"' in line]
     return re.findall(rf'"{space.name}/.*"ms": ([\d.]+)', "\n".join(lines))

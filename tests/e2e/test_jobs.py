@@ -210,7 +210,7 @@ def leave_room_for_five(space: Space) -> None:
 
 
 def test_explain_says_how_many_pods_fit(driver: Driver, space: Space) -> None:
-    """So many get a node, and all when there is room, which is what it said."""
+    """So many get a node, and all when there is room, as it predicts."""
     name, made = "job-over-nodes", example("job-over-nodes", pods=6, count=2)
     made[-1]["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/not-yet"}]
     occupy(space, driver.node, "elsewhere", MODULES - 1)

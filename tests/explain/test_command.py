@@ -96,7 +96,7 @@ def test_words_have_a_colour_by_what_they_say(
 def test_a_reader_that_has_seen_enough_is_no_error(
     cluster: Cluster, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `| head` ends before the command; nothing is said."""
+    """As `| head` ends before the command; nothing is printed."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w", encoding="utf-8") as pipe:
@@ -117,7 +117,7 @@ def test_control_characters_do_not_reach_the_terminal(cluster: Cluster) -> None:
 def test_control_characters_of_errors_do_not_reach_the_terminal(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The words are those of the server, or of a proxy."""
+    """The message is that of the server, or of a proxy."""
     refusal = {"kind": "Status", "message": "no\x1b]0;owned\x07\u202e"}
     monkeypatch.setattr(StaticApi, "answer", lambda *_: (403, refusal))
 

@@ -1,4 +1,4 @@
-"""What kubectl is told when a shell completes `kubectl npu`."""
+"""What kubectl gets when a shell completes `kubectl npu`."""
 
 from __future__ import annotations
 

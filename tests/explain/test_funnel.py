@@ -91,7 +91,7 @@ def test_a_loss_names_the_driver_only_if_the_selector_does() -> None:
 
 
 def test_a_device_is_too_small_before_it_is_held() -> None:
-    """The size does not change, so it is told first."""
+    """The size does not change, so it comes first."""
     wanted = ask(capacity={"requests": {"memCapacity": "64Gi"}})
     found = funnel_of(wanted, node("n1"), slice_("s1", npu(0)), held(0))
 

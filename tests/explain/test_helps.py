@@ -19,7 +19,7 @@ TWO = slice_("s1", npu(0), npu(1))
 
 
 def explained(*objects: Wire, claims: Iterable[str] = ("train",), **spec: Any) -> Explanation:
-    """What is said about a pod with these claims."""
+    """The explanation of a pod with these claims."""
     view = view_of(class_(), *objects)
     return explain_pod(Pod.model_validate(pod("train", *claims, **spec)), view)
 

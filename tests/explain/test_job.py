@@ -55,7 +55,7 @@ def worker(number: int, *, count: int = 2, on: str = "") -> list[Wire]:
 
 
 def explained(*objects: Wire) -> JobExplanation:
-    """What is said of a job that has all pods there are."""
+    """The explanation of a job that has all pods there are."""
     pods = [Pod.model_validate(one) for one in objects if one["kind"] == "Pod"]
     return explain_job(pods, view_of(*objects), driver=DRIVER)
 

@@ -1,4 +1,4 @@
-"""What is said about many nodes, or none."""
+"""What an explanation says about many nodes, or none."""
 
 from __future__ import annotations
 

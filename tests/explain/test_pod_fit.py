@@ -116,7 +116,7 @@ def test_pods_that_have_ended_use_nothing() -> None:
 
 
 def test_resources_are_not_weighed_while_other_pods_are_unknown() -> None:
-    """The doubt about these pods is said elsewhere."""
+    """Another part of the explanation reports that."""
     mine = Pod.model_validate(pod("train", containers=containers({"cpu": "65"})))
     here = FullNode.model_validate(node("n1"))
 

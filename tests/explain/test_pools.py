@@ -102,7 +102,7 @@ def test_the_newest_generation_counts() -> None:
     ],
 )
 def test_nothing_is_had_of_a_flawed_pool(slices: list[Wire], flaw: str) -> None:
-    """The flaw is said."""
+    """The flaw is named."""
     (pool,) = seen(*slices)
 
     assert pool.flaw == flaw

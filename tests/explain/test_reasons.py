@@ -108,7 +108,7 @@ def test_a_claim_alone_is_explained() -> None:
 
 
 def test_a_pod_that_does_not_start_has_its_event_as_the_reason() -> None:
-    """It has its node and its devices; what is wrong is told by the last warning."""
+    """It has its node and its devices; the last warning says what is wrong."""
     event = {
         "kind": "Event",
         "metadata": {"name": "e"},

@@ -34,7 +34,7 @@ WORLDS = 120
 
 
 def explained(world: World) -> Explanation:
-    """What is said about a pod that uses all claims of a world."""
+    """The explanation of a pod that uses all claims of a world."""
     names = [made["metadata"]["name"] for made in world.claims]
     view = view_of(node(world.node), class_(), *world.slices, *world.others, *world.claims)
     return explain_pod(Pod.model_validate(pod("train", *names)), view)

@@ -1,4 +1,4 @@
-"""Claims that ask in a way that is not known here: nothing is said that could be wrong."""
+"""Claims that ask in a way that is not known here: the explanation makes no guess."""
 
 from __future__ import annotations
 

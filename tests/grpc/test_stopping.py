@@ -102,7 +102,7 @@ async def test_a_call_that_comes_after_the_others_were_cancelled_does_not_begin(
 
 
 async def test_a_stop_hangs_up_on_idle_peers(path: Path) -> None:
-    """A kubelet that keeps its connection does not hold up a stop, and is told of it."""
+    """A kubelet that keeps its connection does not hold up a stop, and is notified of it."""
     async with (
         serving(path, [ECHO.handled_by(echo)]) as (_, stop),
         connected(path) as peer,

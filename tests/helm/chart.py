@@ -39,7 +39,7 @@ def template(
 
     Args:
         values: What is set besides the chart's defaults and the image's repository.
-        words: More words for Helm.
+        words: More arguments for Helm.
         chart: The folder of the chart, or its package.
         namespace: That of the release.
 

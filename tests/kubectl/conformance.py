@@ -60,7 +60,7 @@ async def a_context_may_have_a_namespace() -> None:
 
 
 async def an_unknown_context_is_named() -> None:
-    """In kubectl's words."""
+    """With kubectl's message."""
     with pytest.raises(ExceptionGroup) as caught, trio.fail_after(HANG_SECONDS):
         async with kubectl.open_cluster(asked("--context=none")):
             pass

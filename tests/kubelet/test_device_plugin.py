@@ -133,7 +133,7 @@ async def test_the_kubelet_gets_lists_choices_and_devices(site: Site) -> None:
 
 
 async def test_a_refusal_tells_the_pod_why(site: Site) -> None:
-    """The kubelet gets the words; the plugin goes on."""
+    """The kubelet gets the message; the plugin goes on."""
     things = Things(refusal="the chip is held by claim ml/train \udc80")
     async with site.kubelet() as kubelet, site.serving(things):
         await kubelet.wait_for(RESOURCE, "thing-0", "thing-1")

@@ -99,7 +99,7 @@ def ask(probe: Peer, service: str) -> None:
 
 
 async def answer(probe: Peer, service: str = "") -> HealthCheckResponseServingStatus:
-    """What the probe is told about a service."""
+    """The answer to a probe about a service."""
     ask(probe, service)
     reply = await probe.until(h2.events.DataReceived)
     assert reply.data is not None

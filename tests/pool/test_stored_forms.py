@@ -35,7 +35,7 @@ def test_only_the_value_that_was_sent_has_another_form() -> None:
 
 
 def test_a_rewritten_form_keeps_the_times_of_taints() -> None:
-    """A quantity in other words beside a taint with its time."""
+    """A quantity written differently beside a taint with its time."""
     written = PLAIN.model_copy(update={"capacity": {"memory": DeviceCapacity(value="1024Mi")}})
     stored = PLAIN.model_copy(update={"capacity": {"memory": DeviceCapacity(value="1Gi")}})
     timed = taint(time=LATER)

@@ -179,7 +179,7 @@ async def test_a_device_that_is_not_ready_is_a_warning(
 async def test_pods_of_a_node_get_ranks_that_follow_each_other(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then NODE_RANK is not the index, which is said or refused."""
+    """Then NODE_RANK is not the index, which is a warning or an error."""
     cluster.add_job("n0", "n1", "n0")
     monkeypatch.setenv("POD_NAME", "train-2")
     code, out, err = await cluster.run("job=train", "-o", "env")
@@ -195,7 +195,7 @@ async def test_pods_of_a_node_get_ranks_that_follow_each_other(
 async def test_a_table_that_hccl_would_refuse_is_not_written(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """It is said which NPU of which pod is in the way."""
+    """The message says which NPU of which pod is in the way."""
     cluster.add_job("n0")
     cluster.add(pod("train-1", "n1", index=1), npu(5))
     code, _, err = await cluster.run("job/train", f"--out={tmp_path}/hccl.json", "--explain")

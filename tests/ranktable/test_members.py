@@ -94,7 +94,7 @@ def test_pods_have_the_order_of_their_job() -> None:
     ],
 )
 def test_a_pod_lacks_something(of: PlacedPod, status: Wire, lack: str) -> None:
-    """It is said what, in the order in which it comes."""
+    """The message says what, in the order in which it comes."""
     assert of_one(of, npu(3), **status).lacks == (lack,)
 
 

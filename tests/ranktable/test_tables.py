@@ -209,6 +209,6 @@ def test_super_pods_are_cut_into_blocks() -> None:
     ],
 )
 def test_no_table_can_be_made(job: Job, why: str) -> None:
-    """It is said which NPU is in the way."""
+    """The message says which NPU is in the way."""
     with pytest.raises(DriverError, match=why):
         made(job)

@@ -45,7 +45,7 @@ class Reaper:
             await trio.lowlevel.wait_readable(listener)
             call = calls.receive()
             if self.died_at or call is None:
-                await trio.sleep(0.001)  # the end of the process is told as a call that is none
+                await trio.sleep(0.001)  # the end of the process is reported as a call that is none
                 continue
             name = self.points.name(call) if self._has_begun else ""
             if name and not self._spares(name := self._numbered(name)):

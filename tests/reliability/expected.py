@@ -11,7 +11,7 @@ from trio_npu_dra.ascend.offers import offers
 from trio_npu_dra.kit.kubelet.driver import PrepareResult
 
 UNKNOWN = "does not exist on node"
-"""What a claim is told whose device is not there."""
+"""In the message for a claim whose device is not there."""
 
 
 class Expected:

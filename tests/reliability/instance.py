@@ -100,7 +100,7 @@ def run(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def refs(uids: Iterable[str]) -> list[ClaimRef]:
-    """The kubelet's words for claims."""
+    """Claims as the kubelet names them."""
     return [ref(uid.removeprefix("uid-")) for uid in uids]
 
 

@@ -1,4 +1,4 @@
-"""The system calls at which a death makes a difference, in words.
+"""The system calls at which a death makes a difference, as text.
 
 A point is a call that changes a file or a socket of the node or tells a peer something, and the
 first look for the answer of the API server to a change. All other calls change nothing that

@@ -9,5 +9,5 @@ PAGE = (Path(__file__).parents[2] / "docs/reliability.md").read_text(encoding="u
 
 
 def test_the_page_has_each_kind_of_system_call() -> None:
-    """By the words in which a failure of the matrix names it."""
+    """By the name that it has in a failure of the matrix."""
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == KINDS

@@ -91,7 +91,7 @@ class Node(Expected, NodeModel):
 
     @rule(uids=st.lists(uids, min_size=1, max_size=3, unique=True))
     def prepare(self, uids: list[str]) -> None:
-        """Whoever has what it needs is prepared, whoever has not is told who has it."""
+        """Whoever has what it needs is prepared, whoever has not gets the name of the holder."""
         guards = self.guards()
         answers = run(lambda: self.instance.claims.prepare(refs(uids)))
         self.judge(answers, until_then=guards)

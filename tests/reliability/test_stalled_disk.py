@@ -54,7 +54,7 @@ class Stall:
             await trio.lowlevel.wait_readable(listener)
             call = calls.receive()
             if call is None:
-                await trio.sleep(0.001)  # the end of the process is told as a call that is none
+                await trio.sleep(0.001)  # the end of the process is reported as a call that is none
             elif self.word and self._is_meant(call):
                 self.kept.append(call)
             else:

@@ -74,7 +74,7 @@ class Node:
         written: What it took, or refused.
         times: When (trio's clock).
         on_write: Called then.
-        events: What was told of that.
+        events: What was reported of that.
     """
 
     ledger: Ledger

@@ -1,4 +1,4 @@
-"""A Board in the words of the kubelet's health stream."""
+"""A Board as messages of the kubelet's health stream."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ HOLDS = Observable(tuple(hold(f"npu-{n}", n, claim=f"claim-{n}") for n in range(
 
 
 class Server:
-    """Takes Events; fails as long as it is told to."""
+    """Takes Events; fails as long as a test wants."""
 
     def __init__(self) -> None:
         self.error: KubeError | None = None
@@ -96,7 +96,7 @@ async def boards(
     mock_clock: MockClock,  # noqa: ARG001 - time is the tests'
     nursery: trio.Nursery,
 ) -> AsyncIterator[Observable[Board]]:
-    """The Board of a node whose Events are told; it is well."""
+    """The Board of a node whose Events are written; it is well."""
     boards = Observable(WELL)
     tell = partial(
         write_events,

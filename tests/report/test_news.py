@@ -1,4 +1,4 @@
-"""What is said of two Boards, and what is not."""
+"""What is reported of two Boards, and what is not."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_comes_worsens_or_ends_is_said_once(
 def test_a_start_says_what_began_since_and_nothing_older(
     after: Board, reasons: list[Reason]
 ) -> None:
-    """A restart repeats nothing that an earlier daemon has said."""
+    """A restart repeats nothing that an earlier daemon has reported."""
     assert [one.reason for one in news(EMPTY_BOARD, after, since=BEGAN - 1)] == reasons
 
 
@@ -111,7 +111,7 @@ def test_news_of_a_die_name_the_module_that_it_is_handed_out_as() -> None:
 
 
 def test_a_chip_that_is_gone_is_said_as_a_fault_and_then_as_well_again() -> None:
-    """The one who holds it is told too."""
+    """Its holder gets the Event too."""
     gone = board(replace(npu(3, fault(CARD_DROPPED, FaultLevel.SEPARATE_NPU)), gone=True))
     (said,) = news(WELL, gone, since=0)
     assert (said.reason, said.nodes) == (Reason.FAULT, frozenset({"/dev/davinci3"}))

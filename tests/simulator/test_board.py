@@ -156,7 +156,7 @@ def test_npu_smi_prints_the_familiar_table(board: SimulatedBoard) -> None:
 
 
 def test_npu_smi_shows_what_is_wrong(board: SimulatedBoard) -> None:
-    """It shows health in words; a silent chip has no figures."""
+    """It shows health as text; a silent chip has no figures."""
     with board.control() as control:
         control.add_fault(1, 0x80E01801, Severity.CRITICAL)
         control.set_booting(2)

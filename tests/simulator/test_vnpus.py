@@ -65,7 +65,7 @@ def test_partitions_outlive_a_reboot_if_the_driver_remakes_them(
 
 
 def test_an_administrator_sees_what_is_left(board: SimulatedBoard, control: BoardControl) -> None:
-    """And is told the library's code if something is refused."""
+    """And gets the library's code if something is refused."""
     control.create_vnpu(0, "vir10_3c_16g")
     told = npu_smi(board, "info", "-t", "info-vnpu", "-i", "0", "-c", "0")
     assert "AICORE 10/20, Memory(MB) 16384/32768, AICPU 4/7" in told

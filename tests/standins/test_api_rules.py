@@ -1,6 +1,6 @@
 """What the stand-in API server makes of slices, version by version and feature by feature.
 
-The words are those of validation.go in Kubernetes 1.34.3 and 1.36.3.
+The messages are those of validation.go in Kubernetes 1.34.3 and 1.36.3.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_what_a_version_knows_is_kept(kubernetes: Kubernetes, sent: Wire) -> Non
     ],
 )
 def test_what_1_34_does_not_know_is_refused(sent: Wire, words: str) -> None:
-    """With all of the slice; the words of 1.36 are in the scenarios of conformance."""
+    """With all of the slice; the messages of 1.36 are in the scenarios of conformance."""
     with pytest.raises(ApiRefusal, match=re.escape(words)) as refused:
         admit_slice(sent, kubernetes=OF_34)
     assert refused.value.code == 422

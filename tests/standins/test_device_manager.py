@@ -28,7 +28,7 @@ def folders(folder: Path) -> tuple[Path, Path]:
 
 
 class BarePlugin:
-    """A plugin with one device, whose stream ends when told."""
+    """A plugin with one device, whose stream ends on request."""
 
     def __init__(self, id_: str) -> None:
         self.id = id_
