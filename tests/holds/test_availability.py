@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dev.rig.boards import a3, die, partition, split
@@ -228,6 +228,7 @@ HOLDS = st.lists(
 
 
 @given(board=BOARDS, holds=HOLDS)
+@example(board=a3(die(0), die(1)), holds=[hold("npu-0", 0), hold("module-0", 0, 1)])
 def test_no_chip_is_given_twice_and_none_is_taken_from_its_holder(
     board: Board, holds: list[Hold]
 ) -> None:

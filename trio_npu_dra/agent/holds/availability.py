@@ -144,16 +144,25 @@ def names_of_chips(offered: Iterable[Offer]) -> dict[str, str]:
     }
 
 
+def _groups(holds: Iterable[Hold]) -> dict[frozenset[str], list[Hold]]:
+    """Holds of whole chips in groups that no hold crosses, by their chips; the largest first."""
+    own = [hold for hold in holds if not hold.observer and not hold.partition]
+    groups: dict[frozenset[str], list[Hold]] = {}
+    for hold in sorted(own, key=lambda hold: (-len(hold.nodes), sorted(hold.nodes), hold.device)):
+        nodes, members = hold.nodes, [hold]
+        for group in [group for group in groups if not nodes.isdisjoint(group)]:
+            nodes, members = nodes | group, [*groups.pop(group), *members]
+        groups[nodes] = members
+    return groups
+
+
 def _held_offers(holds: Iterable[Hold], by_key: Mapping[_Key, Offer], board: Board) -> list[Offer]:
     """Held devices of whole chips, each with a unique name; offers of the Board choose first."""
-    holds_of_nodes: dict[frozenset[str], list[Hold]] = {}
-    for hold in holds:
-        if not hold.observer and not hold.partition:
-            holds_of_nodes.setdefault(hold.nodes, []).append(hold)
+    groups = _groups(holds)
     found: dict[str, Offer] = {}
-    for nodes in sorted(holds_of_nodes, key=lambda one: ((one, None) not in by_key, sorted(one))):
-        held = holds_of_nodes[nodes]
-        names = sorted({hold.device for hold in held})
+    for nodes in sorted(groups, key=lambda nodes: (nodes, None) not in by_key):
+        held = groups[nodes]
+        names = tuple(dict.fromkeys(hold.device for hold in held))
         offer = by_key.get((nodes, None))
         if offer is None:
             chips = tuple(chip for chip in board.chips if chip.device_node in nodes)
