@@ -16,6 +16,7 @@ from tests.claims.node import (
     ref,
     result,
 )
+from trio_npu_dra.agent.claims import planner
 from trio_npu_dra.ascend.model import EMPTY_BOARD
 from trio_npu_dra.kit.api.objects import AllocationConfiguration, ResourceClaim, ResourceClaimStatus
 from trio_npu_dra.kit.base.errors import Forbidden, KubeError, Unavailable
@@ -130,8 +131,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-async def test_a_refusal_names_the_problem(node: NodeOnDisk, case: Case) -> None:
+async def test_a_refusal_names_the_problem(
+    node: NodeOnDisk, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one line that fits into an event; where only the claim is wrong, another is prepared."""
+    monkeypatch.setattr(planner, "FILES_SECONDS", 0.0)
     node.source.store(claim("other", result("npu-7")), claim("good", result("npu-0")))
     claims = node.start(patience=AT_ONCE)
     await claims.prepare([ref("other"), ref("good")])

@@ -151,9 +151,10 @@ class ClaimLifecycle:
             outcomes = await self._ledger.within(follow)
         except StorageError as error:
             return dict.fromkeys(uids, error)
-        return outcomes | await side_by_side(
-            partial(self._take_steps, goal), dict.fromkeys(with_steps, plan)
-        )
+        if with_steps:
+            take = partial(self._take_steps, goal)
+            outcomes |= await side_by_side(take, dict.fromkeys(with_steps, plan))
+        return outcomes
 
     async def _take_steps(self, goal: Goal, uid: str, plan: Plan | None) -> Outcome:
         """Bring one claim to its goal; the record says where an error stopped it."""

@@ -52,7 +52,8 @@ class OwnersCalls:
         return await (await self._owning()).unprepare(claims) if claims else {}
 
     async def _owning(self) -> Driver:
-        await self._opened.wait()
+        if self._driver is None:
+            await self._opened.wait()
         assert self._driver is not None
         return self._driver
 
