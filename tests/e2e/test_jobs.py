@@ -112,7 +112,12 @@ def read_table(space: Space, pods: Sequence[Object]) -> Object:
     It is one, HCCL takes it, and its ranks are the NPUs of these pods and no other, those of each
     pod together and in the order in which its programs count them.
     """
-    (text,) = {space.log(each["metadata"]["name"], "main") for each in pods}
+
+    def printed() -> str | None:
+        texts = {space.log(each["metadata"]["name"], "main") for each in pods}
+        return texts.pop() if len(texts) == 1 else None
+
+    text = space.wait(printed, "the same table in the log of each pod, which has just begun to run")
     load(text, ChipFamily.ASCEND_910_A3)
     table: Object = json.loads(text)
     found = {
