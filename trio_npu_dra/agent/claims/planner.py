@@ -3,11 +3,12 @@
 import math
 import os
 import stat
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
+
+import trio
 
 from trio_npu_dra.agent.claims.allocation import allocation_of, check_partitions, offers_of
 from trio_npu_dra.agent.claims.lifecycle import ClaimPlan
@@ -96,12 +97,15 @@ class ClaimPlanner:
     _files_until: float = field(default=-math.inf, init=False)
 
     async def read(self, ref: ClaimRef) -> ReadClaim:
-        """Read a claim.
+        """Read a claim; its plan looks at the host's files, unless that was done a moment ago.
 
         Raises:
             ClaimError: It cannot be prepared; the subclass says why.
             KubeError: The API server refused or is unreachable.
         """
+        now = trio.current_time()
+        if now >= self._files_until:
+            self._files, self._files_until = DriverFiles(self.host), now + FILES_SECONDS
         before = self.ledger.by_uid.get(ref.uid)
         claim = await read_claim(self.reader, ref.name, ref.namespace)
         allocation = allocation_of(
@@ -111,9 +115,6 @@ class ClaimPlanner:
 
     def plan(self, claims: Iterable[ReadClaim]) -> dict[str, ClaimPlan | DriverError]:
         """Plan what claims are to hold; inside the ledger's critical section."""
-        now = time.monotonic()
-        if now >= self._files_until:
-            self._files, self._files_until = DriverFiles(self.host), now + FILES_SECONDS
         look = Look(
             board=self.board.value,
             holds=self.ledger.holds.value,
