@@ -74,9 +74,10 @@ def test_a_kubectl_that_does_not_serve_says_why(
     """In one line, as of a command line that is wrong."""
     script(commands)
     assert main(["list"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("kubectl npu: kubectl ")
-    assert said in line
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1, text
+    assert text.startswith("kubectl npu: kubectl ")
+    assert said in text
 
 
 def test_a_kubectl_that_hangs_is_not_waited_for(
