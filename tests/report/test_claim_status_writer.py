@@ -18,13 +18,13 @@ from tests.turns import turns
 from trio_npu_dra.agent.devices.npu_status import ClaimStatusWritten
 from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.ledger import Ledger
+from trio_npu_dra.agent.report.claim_status import Reported
 from trio_npu_dra.agent.report.claim_status_writer import (
     AGAIN_SECONDS,
     LATEST_SECONDS,
     QUIET_SECONDS,
     write_claim_statuses,
 )
-from trio_npu_dra.agent.report.reported import Reported
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import (
     HEALTHY,

@@ -20,7 +20,7 @@ from trio_npu_dra.agent.holds.hold import SharedClaim, vnpu_holders
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.agent.holds.owner import Owner
 from trio_npu_dra.agent.observe.metrics import EventLatency, Metrics
-from trio_npu_dra.agent.report.reported import Reported
+from trio_npu_dra.agent.report.claim_status import Reported
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.dcmi.client import Dcmi
 from trio_npu_dra.ascend.division_poll import DivisionPoll

@@ -35,7 +35,7 @@ from trio_npu_dra.agent.holds.owner import Life
 from trio_npu_dra.agent.observe.pages import daemon_pages
 from trio_npu_dra.agent.observe.self_check import SelfCheck
 from trio_npu_dra.agent.observe.state import NodeState, NpuReadings
-from trio_npu_dra.agent.report.reported import note_status
+from trio_npu_dra.agent.report.claim_status import note_status
 from trio_npu_dra.agent.settings import Settings
 from trio_npu_dra.ascend.ascend_driver import wait_replaced
 from trio_npu_dra.ascend.dcmi.worker import DcmiWorker, open_worker

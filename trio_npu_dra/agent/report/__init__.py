@@ -4,11 +4,11 @@ It changes no chip and no claim.
 """
 
 __all__ = [
+    "claim_status",
     "claim_status_writer",
     "device_health",
     "events",
     "labelled_node",
     "news",
     "node_labels",
-    "reported",
 ]

@@ -1,4 +1,4 @@
-"""What the status of a claim says of this driver's devices (pure)."""
+"""What the status of a claim says of this driver's devices, and what it should say."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from trio_npu_dra.agent.report.device_health import joined
 from trio_npu_dra.ascend.model import Board, Chip, ChipHealth
 from trio_npu_dra.ascend.offers import Offer, OfferKind
 from trio_npu_dra.ascend.root_info import NO_LEVELS, Levels
-from trio_npu_dra.kit.api.objects import Condition, DeviceStatus, rfc3339
+from trio_npu_dra.kit.api.objects import Condition, DeviceStatus, ResourceClaim, rfc3339
 from trio_npu_dra.kit.base.health import HealthState
+from trio_npu_dra.kit.base.observable import Observable
 
 Statuses: TypeAlias = tuple[DeviceStatus, ...]
 """All that this driver says in the status of one claim."""
+
+Reported: TypeAlias = Observable[Mapping[str, Statuses]]
+"""What the API server has of it, by the claim's UID; a claim that was not read is absent."""
 
 READY: Final = "Ready"
 MESSAGE_LIMIT: Final = 1024
@@ -29,6 +33,12 @@ _READY: Final[Mapping[HealthState, tuple[str, str]]] = {
 """Status and reason of the condition."""
 
 _AWAY: Final = ChipHealth(unmonitored="the node does not have it any more")
+
+
+def note_status(claim: ResourceClaim, reported: Reported, *, driver_name: str) -> None:
+    """Note what a claim that was read says of our devices."""
+    ours = tuple(one for one in claim.status.devices if one.driver == driver_name)
+    reported.set({**reported.value, claim.metadata.uid or "": ours})
 
 
 def device_statuses(

@@ -22,12 +22,13 @@ from trio_npu_dra.agent.holds.entry import Entry, EntryState
 from trio_npu_dra.agent.holds.hold import HolderKind
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.agent.report.claim_status import (
+    Reported,
     Statuses,
     device_statuses,
+    note_status,
     say_the_same,
     stamped,
 )
-from trio_npu_dra.agent.report.reported import Reported, note_status
 from trio_npu_dra.ascend.host import Host
 from trio_npu_dra.ascend.model import Board
 from trio_npu_dra.ascend.root_info import Levels, read_levels
