@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final, NoReturn
-
-import trio
 
 from trio_npu_dra.agent.claims.service import CallAnswered
 from trio_npu_dra.agent.device_plugin.assignment import elsewhere
@@ -16,7 +12,7 @@ from trio_npu_dra.agent.device_plugin.device import DevicesByResource
 from trio_npu_dra.agent.device_plugin.selection import Selection
 from trio_npu_dra.agent.devices.features import ServerFeatures
 from trio_npu_dra.agent.devices.taints import TaintPolicy
-from trio_npu_dra.agent.holds.hold import SharedClaim, vnpu_holders
+from trio_npu_dra.agent.holds.hold import SharedClaim
 from trio_npu_dra.agent.holds.ledger import Ledger
 from trio_npu_dra.agent.holds.owner import Owner
 from trio_npu_dra.agent.observe.metrics import EventLatency, Metrics
@@ -35,8 +31,6 @@ from trio_npu_dra.kit.kubelet.device_health import DeviceHealths
 from trio_npu_dra.kit.kubelet.endpoints import Endpoints
 from trio_npu_dra.kit.kubelet.registration import NOT_REGISTERED, RegistrationStatus
 from trio_npu_dra.kit.pool import PoolAccepted, PoolContent, PublisherStatus, SliceWritten
-
-_AGAIN_SECONDS: Final = 5.0  # a vNPU may be in use for a moment after its containers ended
 
 
 class NodeContext:
@@ -119,18 +113,6 @@ class NodeContext:
         """Note that a call of the kubelet was answered."""
         self.metrics.note(call)
         self.calls.set(self.calls.value + 1)
-
-    async def read_what_ended(self) -> NoReturn:
-        """Have vNPUs read that nobody holds any more until no container uses them."""
-        while True:
-            holds = self.ledger.holds.value
-            held = vnpu_holders(holds)
-            vdevices = [vdevice for chip in self.board.value.chips for vdevice in chip.vdevices]
-            is_used = any(vdevice.in_use and vdevice.id not in held for vdevice in vdevices)
-            if is_used:
-                self.division.request()
-            with trio.move_on_after(_AGAIN_SECONDS if is_used else math.inf):
-                await self.ledger.holds.wait_for_other(holds)
 
     def published(self, fact: SliceWritten | PoolAccepted) -> None:
         """Note what the publisher did."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
+from typing import Final, NoReturn
 
 import trio
 
@@ -15,6 +17,7 @@ from trio_npu_dra.agent.devices.shares import held_as_published
 from trio_npu_dra.agent.handout.cdi import CdiFolder
 from trio_npu_dra.agent.handout.share_flag import ShareFlagStep
 from trio_npu_dra.agent.holds.availability import pool_offers
+from trio_npu_dra.agent.holds.hold import vnpu_holders
 from trio_npu_dra.agent.report.claim_status_writer import write_claim_statuses
 from trio_npu_dra.agent.report.device_health import device_health
 from trio_npu_dra.agent.report.events import write_events
@@ -30,6 +33,8 @@ from trio_npu_dra.kit.base.observable import Observable, derive
 from trio_npu_dra.kit.kubelet.device_health import DeviceHealths
 from trio_npu_dra.kit.kubelet.registration import wait_registered
 from trio_npu_dra.kit.pool import PoolContent, publish
+
+_AGAIN_SECONDS: Final = 5.0  # a vNPU may be in use for a moment after its containers ended
 
 
 async def publish_chips(
@@ -55,7 +60,7 @@ async def publish_chips(
         )
         nursery.start_soon(follow)
         await _watch(node, nursery, worker)
-        nursery.start_soon(node.read_what_ended)
+        nursery.start_soon(_read_what_ended, node)
         node.leaving.set(await disk.run(partial(devices_before, cdi)))
         # Claims come in bursts and change the offers of few nodes: without the delay a prepare and
         # an unprepare are 7 % more calls of functions.
@@ -101,6 +106,19 @@ async def _watch(node: NodeContext, nursery: trio.Nursery, worker: DcmiWorker) -
         on_event=node.metrics.note,
     )
     await nursery.start(watch.run, Board(chips=node.ledger.remembered_chips()))
+
+
+async def _read_what_ended(node: NodeContext) -> NoReturn:
+    """Have vNPUs read that nobody holds any more until no container uses them."""
+    while True:
+        holds = node.ledger.holds.value
+        held = vnpu_holders(holds)
+        vdevices = [vdevice for chip in node.board.value.chips for vdevice in chip.vdevices]
+        is_used = any(vdevice.in_use and vdevice.id not in held for vdevice in vdevices)
+        if is_used:
+            node.division.request()
+        with trio.move_on_after(_AGAIN_SECONDS if is_used else math.inf):
+            await node.ledger.holds.wait_for_other(holds)
 
 
 async def _report_chips(node: NodeContext, kube: KubeClient) -> None:
