@@ -70,7 +70,7 @@ types:
     mypy
     mypy --python-version 3.11
 
-# which room may import which
+# which package may import which
 imports:
     lint-imports
 

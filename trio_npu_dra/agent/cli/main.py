@@ -24,7 +24,7 @@ COMMANDS = {
     "demo": "run the daemon on a simulated board against stand-ins; needs no cluster and no root",
     "completion": "print the script that lets a shell complete these commands and their flags",
 }
-_HOUSES = {
+_PACKAGES = {
     "serve": "agent",
     "simulate": "lab",
     "demo": "lab",
@@ -78,8 +78,8 @@ def _imported(command: str) -> ModuleType:
     """
     gc.disable()
     try:
-        house = _HOUSES.get(command, "tools")
-        return importlib.import_module(f"trio_npu_dra.{house}.cli.{command}")
+        home = _PACKAGES.get(command, "tools")
+        return importlib.import_module(f"trio_npu_dra.{home}.cli.{command}")
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         if package == "trio_npu_dra":
